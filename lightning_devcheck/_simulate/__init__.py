@@ -1,0 +1,1 @@
+"""CPU tensors that behave as CUDA tensors."""
