@@ -12,17 +12,34 @@ import torch.distributed as dist
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
-# the launcher and the process group of Lightning set these for the life of the process
-LIGHTNING_VARIABLES = {"MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "LOCAL_RANK", "WORLD_SIZE", "GLOO_SOCKET_IFNAME"}
-LIGHTNING_VARIABLES |= {"PL_GLOBAL_SEED", "PL_SEED_WORKERS", "PYTEST_CURRENT_TEST", "KINETO_LOG_LEVEL", "KMP_INIT_AT_FORK"}
-LIGHTNING_VARIABLES |= {"KMP_DUPLICATE_LIB_OK", "CRC32C_SW_MODE", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "MPLBACKEND"}
-WATCHED_MODULES = (torch, torch.Tensor, torch.nn.Module, torch.cuda, torch.accelerator, torch.cuda.amp, dist, dist.distributed_c10d)
+# Lightning's launcher, seed_everything, torch's compiler and matplotlib set these for the life of the process
+LIFELONG_VARIABLES = set(
+    [
+        "MASTER_ADDR",
+        "MASTER_PORT",
+        "NODE_RANK",
+        "LOCAL_RANK",
+        "WORLD_SIZE",
+        "GLOO_SOCKET_IFNAME",
+        "PL_GLOBAL_SEED",
+        "PL_SEED_WORKERS",
+        "PYTEST_CURRENT_TEST",
+        "KINETO_LOG_LEVEL",
+        "KMP_INIT_AT_FORK",
+        "KMP_DUPLICATE_LIB_OK",
+        "CRC32C_SW_MODE",
+        "TORCHINDUCTOR_CACHE_DIR",
+        "TRITON_CACHE_DIR",
+        "MPLBACKEND",
+    ]
+)
+WATCHED = (torch, torch.Tensor, torch.nn.Module, torch.cuda, torch.accelerator, dist, dist.distributed_c10d)
 
 
 def _attributes() -> dict[tuple[str, str], Any]:
     return {
         (getattr(owner, "__name__", repr(owner)), name): value
-        for owner in WATCHED_MODULES
+        for owner in WATCHED
         for name, value in list(vars(owner).items())
         if callable(value) or isinstance(value, property)
     }
@@ -40,7 +57,7 @@ def _switches() -> dict[str, Any]:
         "module conversion": torch.__future__.get_overwrite_module_params_on_conversion(),
         "module hooks": len(torch.nn.modules.module._global_forward_hooks),
         "process group": dist.is_available() and dist.is_initialized(),
-        "environment": {k: v for k, v in os.environ.items() if k not in LIGHTNING_VARIABLES},
+        "environment": {k: v for k, v in os.environ.items() if k not in LIFELONG_VARIABLES},
     }
 
 
