@@ -13,26 +13,10 @@ from torch.overrides import _get_current_function_mode_stack
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 # Lightning's launcher, seed_everything, torch's compiler and matplotlib set these for the life of the process
-LIFELONG_VARIABLES = set(
-    [
-        "MASTER_ADDR",
-        "MASTER_PORT",
-        "NODE_RANK",
-        "LOCAL_RANK",
-        "WORLD_SIZE",
-        "GLOO_SOCKET_IFNAME",
-        "PL_GLOBAL_SEED",
-        "PL_SEED_WORKERS",
-        "PYTEST_CURRENT_TEST",
-        "KINETO_LOG_LEVEL",
-        "KMP_INIT_AT_FORK",
-        "KMP_DUPLICATE_LIB_OK",
-        "CRC32C_SW_MODE",
-        "TORCHINDUCTOR_CACHE_DIR",
-        "TRITON_CACHE_DIR",
-        "MPLBACKEND",
-    ]
-)
+LIFELONG_VARIABLES = {"MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "LOCAL_RANK", "WORLD_SIZE", "GLOO_SOCKET_IFNAME"}
+LIFELONG_VARIABLES |= {"PL_GLOBAL_SEED", "PL_SEED_WORKERS", "PYTEST_CURRENT_TEST", "KINETO_LOG_LEVEL"}
+LIFELONG_VARIABLES |= {"KMP_INIT_AT_FORK", "KMP_DUPLICATE_LIB_OK", "CRC32C_SW_MODE", "MPLBACKEND"}
+LIFELONG_VARIABLES |= {"TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"}
 WATCHED = (torch, torch.Tensor, torch.nn.Module, torch.cuda, torch.accelerator, dist, dist.distributed_c10d)
 
 

@@ -124,7 +124,7 @@ def test_json_round_trip():
 def test_json_of_another_format_is_refused(change):
     """A dictionary of another format or version is refused with what it is and what is read."""
     with pytest.raises(
-        ValueError, match="not a report this version reads: format=.*; expected 'lightning-devcheck-report', 1"
+        ValueError, match=r"not a report this version reads: format=.*; expected 'lightning-devcheck-report', 1"
     ):
         Report.from_dict({**Report().to_dict(), **change})
 
