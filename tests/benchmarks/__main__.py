@@ -1,6 +1,6 @@
 """Run every benchmark, print the tables and save them: ``python -m tests.benchmarks [--quick] [NAME …]``.
 
-``docs/benchmarks.md`` holds the tables, ``docs/benchmarks.json`` the same as data, ``docs/benchmarks.png`` a chart. Every
+`docs/benchmarks.md` holds the tables, `docs/benchmarks.json` the same as data, `docs/benchmarks.png` a chart. Every
 module beside this file with a function ``tables(quick: bool) -> list[Table]`` takes part.
 """
 
