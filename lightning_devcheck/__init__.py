@@ -34,7 +34,7 @@ __all__ = [
     "simulate_cuda",
 ]
 
-# imported when first asked for: Lightning and torchmetrics take seconds to import, and an idle entry point needs neither
+# imported when first asked for: Lightning and torchmetrics take seconds, and an idle entry point needs neither
 _LAZY = {
     "DeviceCheck": "_callback",
     "LossAccumulator": "_metric",
