@@ -1,1 +1,63 @@
 """CPU tensors that behave as CUDA tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from lightning_devcheck._simulate._cuda import cuda_stand_ins
+from lightning_devcheck._simulate._modes import FunctionMode, OperatorMode
+from lightning_devcheck._simulate._patch import Patches
+from lightning_devcheck._simulate._state import Simulation, active, start, stop
+
+
+@contextmanager
+def simulate_cuda(devices: int = 2) -> Iterator[None]:
+    """Pretend that this machine has CUDA devices.
+
+    Inside the context, ``cuda:0`` to ``cuda:devices-1`` exist: tensors made there or moved there hold real values on the
+    CPU, report the device they are on, and refuse to mix as CUDA tensors do, with CUDA's messages. Autograd, optimizers,
+    autocast, GradScaler and an unmodified ``Trainer(accelerator="gpu")`` work; values are those of the CPU, bit for bit.
+    On exit everything is put back, also after an exception. No GPU is used, and none is needed.
+
+    Args:
+        devices: How many devices there are, at least 1.
+
+    Raises:
+        ValueError: If ``devices`` is not a positive integer.
+        RuntimeError: If a simulation is running already, or this process has used a real GPU.
+
+    Example:
+        >>> import torch
+        >>> from lightning_devcheck import simulate_cuda
+        >>> with simulate_cuda(devices=2):
+        ...     weight = torch.ones(3, device="cuda:1", requires_grad=True)
+        ...     loss = (2 * weight).sum()
+        ...     loss.backward()
+        ...     print(loss.device, weight.grad)
+        cuda:1 tensor([2., 2., 2.], device='cuda:1')
+    """
+    _refuse(devices)
+    simulation = Simulation(devices)
+    conversion = torch.__future__.get_overwrite_module_params_on_conversion()
+    with Patches(cuda_stand_ins(simulation)):
+        start(simulation)
+        # Module.to replaces parameters: the other way, swapping, fails on weak references
+        torch.__future__.set_overwrite_module_params_on_conversion(True)
+        try:
+            with OperatorMode(), FunctionMode(simulation):
+                yield
+        finally:
+            torch.__future__.set_overwrite_module_params_on_conversion(conversion)
+            stop()
+
+
+def _refuse(devices: int) -> None:
+    if not isinstance(devices, int) or isinstance(devices, bool) or devices < 1:
+        raise ValueError(f"simulate_cuda(devices={devices!r}): the number of devices is an integer of at least 1.")
+    if active() is not None:
+        raise RuntimeError("simulate_cuda is running already: leave that `with` block first, simulations do not nest.")
+    if torch.cuda.is_initialized():
+        raise RuntimeError("this process has used a real CUDA device: simulate_cuda needs a process that has not.")

@@ -1,0 +1,142 @@
+"""Where torch hands calls over: above the argument parser (functions) and below autograd (operators)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from lightning_devcheck._simulate._compat import TorchDispatchMode, parse_to
+from lightning_devcheck._simulate._state import Simulation, cuda_device
+from lightning_devcheck._simulate._tensor import META, SimulatedTensor, move, place, run, tensors_of
+
+MAKERS = (torch.tensor, torch.as_tensor, torch.asarray)
+UNTOUCHED = (parse_to, torch.device)
+
+
+class OperatorMode(TorchDispatchMode):
+    """Runs every operator by the simulation's rules, those on plain CPU tensors included."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run one operator."""
+        return run(func, args, kwargs or {})
+
+
+class FunctionMode(TorchFunctionMode):
+    """Turns CUDA devices into simulated ones before torch's argument parser tries to start CUDA."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        super().__init__()
+        self._simulation = simulation
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Handle one call of a torch function or method."""
+        kwargs = dict(kwargs or {})
+        handler = self._handlers.get(func)
+        if handler is not None:
+            return handler(self, func, args, kwargs)
+        device = self._device_in(args, kwargs)
+        if device is None:
+            return self._call(func, args, kwargs)
+        with self._aiming(self._simulation.index_of(device)):
+            args = [META if cuda_device(value) is not None else value for value in args]
+            if cuda_device(kwargs.get("device")) is not None:
+                kwargs["device"] = META
+            return func(*args, **kwargs)
+
+    def _device_in(self, args: Any, kwargs: dict[str, Any]) -> torch.device | None:
+        device = cuda_device(kwargs.get("device"))
+        if device is None:
+            device = next((d for d in map(cuda_device, args) if d is not None), None)
+        return device
+
+    def _call(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """Call with the tensors' own device as what ``self.options()`` means inside torch."""
+        indices = {t._index for t in tensors_of((*args, *kwargs.values())) if isinstance(t, SimulatedTensor)}
+        if len(indices) != 1:
+            return func(*args, **kwargs)
+        with self._aiming(indices.pop()):
+            return func(*args, **kwargs)
+
+    @contextmanager
+    def _aiming(self, index: int) -> Iterator[None]:
+        before, self._simulation.target = self._simulation.target, index
+        try:
+            yield
+        finally:
+            self._simulation.target = before
+
+    def _untouched(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        return func(*args, **kwargs)
+
+    def _make(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """``torch.tensor`` and its like: torch drops the data where the device is ``meta``."""
+        device, requires_grad = kwargs.pop("device", None), kwargs.pop("requires_grad", False)
+        data, *rest = args
+        source = data if isinstance(data, SimulatedTensor) else None
+        if source is not None and func is not torch.tensor and device is None:
+            return func(data, *rest, **kwargs)
+        plain = func(_plain(data), *rest, **kwargs)
+        if device is None and source is None:
+            return plain.requires_grad_(requires_grad) if requires_grad else plain
+        target = cuda_device(source.device if device is None else device)
+        if target is None:
+            return plain.to(device).requires_grad_(requires_grad)
+        made = place(plain.detach(), self._simulation.index_of(target))
+        return made.requires_grad_(requires_grad) if requires_grad else made
+
+    def _to(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        tensor, *rest = args
+        return move(tensor, rest, kwargs) if self._concerns(args, kwargs) else func(*args, **kwargs)
+
+    def _cuda(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        tensor, *rest = args
+        wanted = rest[0] if rest else kwargs.get("device")
+        return move(tensor, (torch.device("cuda", self._simulation.index_of(wanted)),), {})
+
+    def _backward(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """Keep both modes on inside backward: hooks and custom Functions make tensors there."""
+        tensor, *rest = args
+        names = ("gradient", "retain_graph", "create_graph", "inputs")
+        given = {**dict(zip(names, rest, strict=False)), **kwargs}
+        with self:
+            torch.autograd.backward(
+                tensor,
+                given.get("gradient"),
+                given.get("retain_graph"),
+                given.get("create_graph", False),
+                inputs=given.get("inputs"),
+            )
+
+    def _concerns(self, args: Any, kwargs: dict[str, Any]) -> bool:
+        named = self._device_in(args, kwargs) is not None
+        return named or any(isinstance(value, SimulatedTensor) for value in (*args, *kwargs.values()))
+
+    def _pinned(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """Pinned memory is plain memory here."""
+        return args[0]
+
+    def _is_pinned(self, func: Any, args: Any, kwargs: dict[str, Any]) -> bool:
+        return False
+
+    _handlers: dict[Any, Callable[..., Any]] = {  # noqa: RUF012
+        **dict.fromkeys(UNTOUCHED, _untouched),
+        **dict.fromkeys(MAKERS, _make),
+        torch.Tensor.to: _to,
+        torch.Tensor.cuda: _cuda,
+        torch.Tensor.backward: _backward,
+        torch.Tensor.pin_memory: _pinned,
+        torch.Tensor.is_pinned: _is_pinned,
+    }
+
+
+def _plain(data: Any) -> Any:
+    """Data for ``torch.tensor``: device scalars in lists are read, as CUDA does."""
+    if isinstance(data, SimulatedTensor):
+        return data._inner.detach()
+    if isinstance(data, (list, tuple)):
+        return [_plain(item) if isinstance(item, (SimulatedTensor, list, tuple)) else item for item in data]
+    return data

@@ -1,0 +1,89 @@
+"""Which devices an operator accepts.
+
+The answer is in the installed torch: ``native_functions.yaml``, which ships in its wheel, marks with
+``device_check: NoCheck`` the operators that look after devices themselves (most go through TensorIterator); for every
+other one the generated CUDA wrapper demands exactly one device.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torchgen
+
+# arguments that CUDA wants, or takes, on the CPU; positions in the operator's schema
+CPU_ARGUMENTS: dict[str, tuple[str, ...]] = {
+    "_ctc_loss.Tensor": ("input_lengths", "target_lengths"),  # read on the host
+    "_ctc_loss": ("targets",),  # CUDA's kernel copies targets itself; cuDNN wants them on the CPU
+    "_pack_padded_sequence": ("lengths",),  # "'lengths' argument should be a 1D CPU int64 tensor"
+    "_pack_padded_sequence_backward": ("batch_sizes",),
+    "_pad_packed_sequence": ("batch_sizes",),
+    "_cudnn_rnn": ("batch_sizes", "dropout_state"),
+    "lstm.data": ("batch_sizes",),
+    "gru.data": ("batch_sizes",),
+    "rnn_tanh.data": ("batch_sizes",),
+    "rnn_relu.data": ("batch_sizes",),
+    "segment_reduce": ("lengths", "offsets"),
+    "tensor_split.tensor_indices_or_sections": ("tensor_indices_or_sections",),  # read on the host
+    "repeat_interleave.self_Tensor": (),
+    "_amp_foreach_non_finite_check_and_unscale_": (),
+}
+# operators that copy between devices, and those that only look at one tensor
+MOVERS = {"copy_", "_to_copy", "_copy_from", "_copy_from_and_resize", "copy", "set_.source_Tensor", "record_stream"}
+MOVERS |= {"_has_compatible_shallow_copy_type", "is_same_size", "is_set_to", "_backward"}
+# an indexed device tensor takes CPU indices and moves them itself
+INDEXING = {"index.Tensor", "index.Tensor_out", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index.Tensor"}
+INDEXING |= {"_index_put_impl", "_unsafe_index_put", "index_put.out", "_index_put_impl.out"}
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRule:
+    """How an operator treats devices.
+
+    Attributes:
+        kind: ``one`` (exactly one device), ``iterator`` (a 0-dim CPU tensor may join), ``lists`` (each row of its tensor
+            lists by itself), ``index`` (indices may be on the CPU) or ``any``.
+        written: Names of the arguments it writes into.
+        host: Names of the arguments that belong on the CPU, or may be there.
+    """
+
+    kind: str
+    written: frozenset[str]
+    host: tuple[str, ...]
+
+
+@functools.cache
+def _unchecked() -> frozenset[str]:
+    """Names of the operators that torch marks with ``device_check: NoCheck``."""
+    table = Path(torchgen.__file__).parent / "packaged/ATen/native/native_functions.yaml"
+    entries = re.split(r"^- func: ", table.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return frozenset(entry.partition("(")[0] for entry in entries if "device_check: NoCheck" in entry)
+
+
+@functools.cache
+def rule_of(func: torch._ops.OpOverload) -> DeviceRule:
+    """The device rule of an operator."""
+    schema = func._schema
+    name = schema.name.partition("::")[2] + (f".{schema.overload_name}" if schema.overload_name else "")
+    written = frozenset(a.name for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write)
+    return DeviceRule(_kind(func, name), written, CPU_ARGUMENTS.get(name, ()))
+
+
+def _kind(func: torch._ops.OpOverload, name: str) -> str:
+    if name in MOVERS or func.namespace == "c10d":
+        return "any"
+    if name in INDEXING:
+        return "index"
+    if name.startswith("_foreach"):
+        return "lists"
+    return "iterator" if func.namespace == "aten" and name in _unchecked() else "one"
+
+
+def argument_names(func: torch._ops.OpOverload) -> Sequence[str]:
+    """The operator's argument names, in order."""
+    return [argument.name for argument in func._schema.arguments]

@@ -1,0 +1,65 @@
+"""What the running simulation knows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass
+class Simulation:
+    """The pretended machine.
+
+    Attributes:
+        devices: How many CUDA devices there are.
+        current: The device that ``cuda`` without an index means.
+        target: The device that the factory call on its way means; None outside of one.
+    """
+
+    devices: int
+    current: int = 0
+    target: int | None = None
+
+    def index_of(self, device: torch.device | str | int | None) -> int:
+        """The index of a CUDA device, the current one where it has none.
+
+        Raises:
+            RuntimeError: If there is no such device, in CUDA's words.
+        """
+        if device is None:
+            return self.current
+        index = device if isinstance(device, int) else torch.device(device).index
+        if index is None:
+            return self.current
+        if not 0 <= index < self.devices:
+            raise RuntimeError(
+                f"CUDA error: invalid device ordinal (asked for cuda:{index}, the simulation has {self.devices}: "
+                f"cuda:0 to cuda:{self.devices - 1})"
+            )
+        return index
+
+
+_running: list[Simulation] = []
+
+
+def active() -> Simulation | None:
+    """The running simulation, or None."""
+    return _running[-1] if _running else None
+
+
+def start(simulation: Simulation) -> None:
+    """Make a simulation the running one."""
+    _running.append(simulation)
+
+
+def stop() -> None:
+    """End the running simulation."""
+    _running.pop()
+
+
+def cuda_device(value: object) -> torch.device | None:
+    """The CUDA device that an argument names (``"cuda"``, ``"cuda:1"``, a `torch.device`), or None."""
+    if isinstance(value, str):
+        return torch.device(value) if value.startswith("cuda") else None
+    return value if isinstance(value, torch.device) and value.type == "cuda" else None
