@@ -7,20 +7,23 @@ from contextlib import contextmanager
 
 import torch
 
+from lightning_devcheck._simulate._compat import ENGINE, run_backward
 from lightning_devcheck._simulate._cuda import cuda_stand_ins
 from lightning_devcheck._simulate._modes import FunctionMode, OperatorMode
 from lightning_devcheck._simulate._patch import Patches
 from lightning_devcheck._simulate._state import Simulation, active, start, stop
+from lightning_devcheck._simulate._tensor import rebuild
 
 
 @contextmanager
 def simulate_cuda(devices: int = 2) -> Iterator[None]:
     """Pretend that this machine has CUDA devices.
 
-    Inside the context, ``cuda:0`` to ``cuda:devices-1`` exist: tensors made there or moved there hold real values on the
-    CPU, report the device they are on, and refuse to mix as CUDA tensors do, with CUDA's messages. Autograd, optimizers,
-    autocast, GradScaler and an unmodified ``Trainer(accelerator="gpu")`` work; values are those of the CPU, bit for bit.
-    On exit everything is put back, also after an exception. No GPU is used, and none is needed.
+    Inside the context, ``cuda:0`` to ``cuda:devices-1`` exist: tensors made there or moved there hold real values on
+    the CPU, report the device they are on, and refuse to mix as CUDA tensors do, with CUDA's messages. Autograd,
+    optimizers, GradScaler and an unmodified ``Trainer(accelerator="gpu")`` work; values are those of the CPU, bit for
+    bit. Autocast casts nothing here. On exit everything is put back, also after an exception. No GPU is used, and none
+    is needed. Simulated devices exist in the thread that entered the context.
 
     Args:
         devices: How many devices there are, at least 1.
@@ -42,12 +45,13 @@ def simulate_cuda(devices: int = 2) -> Iterator[None]:
     _refuse(devices)
     simulation = Simulation(devices)
     conversion = torch.__future__.get_overwrite_module_params_on_conversion()
-    with Patches(cuda_stand_ins(simulation)):
+    functions = FunctionMode(simulation)
+    with Patches([*cuda_stand_ins(simulation), (*ENGINE, functions.engine(run_backward))]):
         start(simulation)
         # Module.to replaces parameters: the other way, swapping, fails on weak references
         torch.__future__.set_overwrite_module_params_on_conversion(True)
         try:
-            with OperatorMode(), FunctionMode(simulation):
+            with torch.serialization.safe_globals([rebuild]), OperatorMode(), functions:
                 yield
         finally:
             torch.__future__.set_overwrite_module_params_on_conversion(conversion)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from lightning_devcheck._simulate._state import Simulation
+from lightning_devcheck._simulate._tensor import SimulatedGenerator
 
 MEMORY_BYTES = 32 * 2**30  # what a pretended device says it has
 CAPABILITY = (9, 0)
@@ -174,5 +175,11 @@ def cuda_stand_ins(simulation: Simulation) -> Iterable[tuple[Any, str, Any]]:
         "memory_stats": index_only({}),
         "reset_peak_memory_stats": index_only(None),
     }
+    yield torch, "Generator", SimulatedGenerator
+    # pinned memory is plain memory here, also for the loader's own thread, where no mode is on
+    yield torch.Tensor, "pin_memory", lambda tensor, device=None: tensor
+    yield torch.Tensor, "is_pinned", lambda tensor, device=None: False
     yield from ((torch.cuda, name, value) for name, value in cuda.items())
-    yield from ((torch.accelerator, name, value) for name, value in accelerator.items() if hasattr(torch.accelerator, name))
+    yield from (
+        (torch.accelerator, name, value) for name, value in accelerator.items() if hasattr(torch.accelerator, name)
+    )

@@ -7,13 +7,16 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
 from lightning_devcheck._simulate._compat import TorchDispatchMode, parse_to
+from lightning_devcheck._simulate._operators import NO_DATA, run, tensors_of
 from lightning_devcheck._simulate._state import Simulation, cuda_device
-from lightning_devcheck._simulate._tensor import META, SimulatedTensor, move, place, run, tensors_of
+from lightning_devcheck._simulate._tensor import META, SimulatedTensor, move, place
 
 MAKERS = (torch.tensor, torch.as_tensor, torch.asarray)
+SET_GRAD: Any = vars(torch.Tensor.__mro__[1])["grad"].__set__
 UNTOUCHED = (parse_to, torch.device)
 
 
@@ -38,6 +41,8 @@ class FunctionMode(TorchFunctionMode):
         handler = self._handlers.get(func)
         if handler is not None:
             return handler(self, func, args, kwargs)
+        if type(kwargs.get("device")) is int:
+            kwargs["device"] = torch.device("cuda", kwargs["device"])
         device = self._device_in(args, kwargs)
         if device is None:
             return self._call(func, args, kwargs)
@@ -55,6 +60,9 @@ class FunctionMode(TorchFunctionMode):
 
     def _call(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """Call with the tensors' own device as what ``self.options()`` means inside torch."""
+        if _is_meta(kwargs.get("device")):
+            with self._aiming(NO_DATA):
+                return func(*args, **kwargs)
         indices = {t._index for t in tensors_of((*args, *kwargs.values())) if isinstance(t, SimulatedTensor)}
         if len(indices) != 1:
             return func(*args, **kwargs)
@@ -80,9 +88,11 @@ class FunctionMode(TorchFunctionMode):
         if source is not None and func is not torch.tensor and device is None:
             return func(data, *rest, **kwargs)
         plain = func(_plain(data), *rest, **kwargs)
+        if type(device) is int:
+            device = torch.device("cuda", device)
         if device is None and source is None:
             return plain.requires_grad_(requires_grad) if requires_grad else plain
-        target = cuda_device(source.device if device is None else device)
+        target = cuda_device(source.device if device is None and source is not None else device)
         if target is None:
             return plain.to(device).requires_grad_(requires_grad)
         made = place(plain.detach(), self._simulation.index_of(target))
@@ -90,47 +100,67 @@ class FunctionMode(TorchFunctionMode):
 
     def _to(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         tensor, *rest = args
-        return move(tensor, rest, kwargs) if self._concerns(args, kwargs) else func(*args, **kwargs)
+        if self._concerns(args, kwargs):
+            return move(tensor, rest, kwargs)
+        named = kwargs.get("device", rest[0] if rest and isinstance(rest[0], (str, torch.device)) else None)
+        return self._call(func, args, {**kwargs}) if not _is_meta(named) else self._to_meta(func, args, kwargs)
+
+    def _to_meta(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        with self._aiming(NO_DATA):
+            return func(*args, **kwargs)
 
     def _cuda(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         tensor, *rest = args
         wanted = rest[0] if rest else kwargs.get("device")
         return move(tensor, (torch.device("cuda", self._simulation.index_of(wanted)),), {})
 
-    def _backward(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        """Keep both modes on inside backward: hooks and custom Functions make tensors there."""
-        tensor, *rest = args
-        names = ("gradient", "retain_graph", "create_graph", "inputs")
-        given = {**dict(zip(names, rest, strict=False)), **kwargs}
-        with self:
-            torch.autograd.backward(
-                tensor,
-                given.get("gradient"),
-                given.get("retain_graph"),
-                given.get("create_graph", False),
-                inputs=given.get("inputs"),
-            )
+    def engine(self, run_backward: Callable[..., Any]) -> Callable[..., Any]:
+        """The engine's entry with this mode on: hooks and custom Functions make tensors in backward."""
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with self:
+                return run_backward(*args, **kwargs)
+
+        return call
+
+    def _ctc(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """CUDA reads the lengths on the host; torch skips that for tensor subclasses."""
+        names = ("input_lengths", "target_lengths")
+        args = [*args[:2], *map(_listed, args[2:4]), *args[4:]]
+        kwargs.update({name: _listed(kwargs[name]) for name in names if name in kwargs})
+        return self._call(func, args, kwargs)
 
     def _concerns(self, args: Any, kwargs: dict[str, Any]) -> bool:
         named = self._device_in(args, kwargs) is not None
         return named or any(isinstance(value, SimulatedTensor) for value in (*args, *kwargs.values()))
 
-    def _pinned(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        """Pinned memory is plain memory here."""
-        return args[0]
-
-    def _is_pinned(self, func: Any, args: Any, kwargs: dict[str, Any]) -> bool:
-        return False
+    def _set_grad(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """``tensor.grad = …``: torch would say ``meta`` for the device."""
+        tensor, grad = args
+        if isinstance(grad, torch.Tensor) and grad.device.type != tensor.device.type:
+            raise RuntimeError(
+                f"attempting to assign a gradient with device type '{grad.device.type}' to a tensor with device type "
+                f"'{tensor.device.type}'. Please ensure that the gradient and the tensor are on the same device"
+            )
+        return func(*args, **kwargs)
 
     _handlers: dict[Any, Callable[..., Any]] = {  # noqa: RUF012
         **dict.fromkeys(UNTOUCHED, _untouched),
         **dict.fromkeys(MAKERS, _make),
         torch.Tensor.to: _to,
         torch.Tensor.cuda: _cuda,
-        torch.Tensor.backward: _backward,
-        torch.Tensor.pin_memory: _pinned,
-        torch.Tensor.is_pinned: _is_pinned,
+        torch.ctc_loss: _ctc,
+        F.ctc_loss: _ctc,
+        SET_GRAD: _set_grad,
     }
+
+
+def _listed(lengths: Any) -> Any:
+    return tuple(lengths.tolist()) if isinstance(lengths, torch.Tensor) else lengths
+
+
+def _is_meta(device: Any) -> bool:
+    return device is not None and torch.device(device).type == "meta"
 
 
 def _plain(data: Any) -> Any:

@@ -30,8 +30,11 @@ CPU_ARGUMENTS: dict[str, tuple[str, ...]] = {
     "rnn_relu.data": ("batch_sizes",),
     "segment_reduce": ("lengths", "offsets"),
     "tensor_split.tensor_indices_or_sections": ("tensor_indices_or_sections",),  # read on the host
-    "repeat_interleave.self_Tensor": (),
-    "_amp_foreach_non_finite_check_and_unscale_": (),
+}
+# results that CUDA leaves on the CPU; positions in what the operator returns
+CPU_RESULTS: dict[str, tuple[int, ...]] = {
+    "_pack_padded_sequence": (1,),  # batch_sizes
+    "_pad_packed_sequence": (1,),  # lengths
 }
 # operators that copy between devices, and those that only look at one tensor
 MOVERS = {"copy_", "_to_copy", "_copy_from", "_copy_from_and_resize", "copy", "set_.source_Tensor", "record_stream"}
@@ -46,15 +49,19 @@ class DeviceRule:
     """How an operator treats devices.
 
     Attributes:
-        kind: ``one`` (exactly one device), ``iterator`` (a 0-dim CPU tensor may join), ``lists`` (each row of its tensor
-            lists by itself), ``index`` (indices may be on the CPU) or ``any``.
+        kind: ``one`` (exactly one device), ``iterator`` (a 0-dim CPU tensor may join), ``lists`` (each row of its
+            tensor lists by itself), ``index`` (indices may be on the CPU) or ``any``.
         written: Names of the arguments it writes into.
         host: Names of the arguments that belong on the CPU, or may be there.
+        host_results: Positions of the results that stay on the CPU.
+        random: Whether it takes a generator.
     """
 
     kind: str
     written: frozenset[str]
     host: tuple[str, ...]
+    host_results: tuple[int, ...]
+    random: bool
 
 
 @functools.cache
@@ -71,7 +78,8 @@ def rule_of(func: torch._ops.OpOverload) -> DeviceRule:
     schema = func._schema
     name = schema.name.partition("::")[2] + (f".{schema.overload_name}" if schema.overload_name else "")
     written = frozenset(a.name for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write)
-    return DeviceRule(_kind(func, name), written, CPU_ARGUMENTS.get(name, ()))
+    random = any(argument.name == "generator" for argument in schema.arguments)
+    return DeviceRule(_kind(func, name), written, CPU_ARGUMENTS.get(name, ()), CPU_RESULTS.get(name, ()), random)
 
 
 def _kind(func: torch._ops.OpOverload, name: str) -> str:

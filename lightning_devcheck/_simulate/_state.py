@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -15,11 +15,13 @@ class Simulation:
         devices: How many CUDA devices there are.
         current: The device that ``cuda`` without an index means.
         target: The device that the factory call on its way means; None outside of one.
+        generators: The device index of each generator made on a device, by its C++ address.
     """
 
     devices: int
     current: int = 0
     target: int | None = None
+    generators: dict[int, int] = field(default_factory=dict)
 
     def index_of(self, device: torch.device | str | int | None) -> int:
         """The index of a CUDA device, the current one where it has none.
@@ -48,6 +50,19 @@ def active() -> Simulation | None:
     return _running[-1] if _running else None
 
 
+def running() -> Simulation:
+    """The running simulation.
+
+    Raises:
+        RuntimeError: If there is none: a simulated tensor outlived its simulation.
+    """
+    if not _running:
+        raise RuntimeError(
+            "a simulated CUDA tensor was used outside `with simulate_cuda():`; copy it with .cpu() inside the block"
+        )
+    return _running[-1]
+
+
 def start(simulation: Simulation) -> None:
     """Make a simulation the running one."""
     _running.append(simulation)
@@ -59,7 +74,7 @@ def stop() -> None:
 
 
 def cuda_device(value: object) -> torch.device | None:
-    """The CUDA device that an argument names (``"cuda"``, ``"cuda:1"``, a `torch.device`), or None."""
+    """The CUDA device that ``"cuda"``, ``"cuda:1"`` or a `torch.device` names, or None."""
     if isinstance(value, str):
         return torch.device(value) if value.startswith("cuda") else None
     return value if isinstance(value, torch.device) and value.type == "cuda" else None

@@ -1,0 +1,216 @@
+"""How operators run on simulated tensors: which devices they take, and where their results are."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from lightning_devcheck._simulate._compat import no_dispatch, return_and_correct_aliasing
+from lightning_devcheck._simulate._rules import argument_names, rule_of
+from lightning_devcheck._simulate._state import cuda_device, running
+from lightning_devcheck._simulate._tensor import CPU, SimulatedTensor, address_of, index_of, place
+
+
+def tensors_of(arguments: Iterable[Any]) -> Iterator[torch.Tensor]:
+    """Tensors among arguments, those in lists included."""
+    for argument in arguments:
+        if isinstance(argument, torch.Tensor):
+            yield argument
+        elif isinstance(argument, (list, tuple)):
+            yield from tensors_of(argument)
+
+
+def run(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Check the devices of an operator's arguments, run it on the inner tensors, put the result on its device."""
+    index = result_device(func, args, kwargs)
+    if index is ROWS:
+        return _run_rows(func, args, kwargs)
+    if index is NO_DATA:
+        return func(*args, **kwargs)
+    rule = rule_of(func)
+    if rule.random:
+        _check_generator(kwargs.get("generator"), index)
+    out = func(*_unwrap(args), **{name: _unwrap_one(value) for name, value in kwargs.items()})
+    plan = _returns_of(func)
+    if index is not None and rule.host_results:
+        return type(out)(v if i in rule.host_results else _wrap(v, index) for i, v in enumerate(out))
+    if plan == "new":
+        return out if index is None else _wrap(out, index)
+    if plan == "written":
+        return _written(func, args, kwargs, out, index)
+    if index is None:
+        return out
+    return return_and_correct_aliasing(func, tuple(args), kwargs, _wrap(out, index))
+
+
+ROWS = object()
+NO_DATA = -1  # a target: torch's own meta device, asked for by that name
+
+
+def _check_generator(generator: Any, index: int | None) -> None:
+    found = None if generator is None else running().generators.get(address_of(generator))
+    if generator is not None and (found is None) != (index is None):
+        wanted, got = ("cpu", "cuda") if index is None else ("cuda", "cpu")
+        raise RuntimeError(f"Expected a '{wanted}' device type for generator but found '{got}'")
+
+
+def _run_rows(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Run an operator over tensor lists; each row of the result is on its row's device."""
+    first = next(argument for argument in args if isinstance(argument, (list, tuple)))
+    indices = [index_of(tensor) for tensor in first]
+    out = func(*_unwrap(args), **{name: _unwrap_one(value) for name, value in kwargs.items()})
+    if isinstance(out, list) and len(out) == len(indices):
+        return [place(tensor, index) for tensor, index in zip(out, indices, strict=True)]
+    return None if out is None else out
+
+
+@functools.cache
+def _returns_of(func: Any) -> str:
+    """How the returns of an operator relate to its arguments: ``new``, ``written`` or ``view``."""
+    if torch.Tag.inplace_view in func.tags:
+        return "view"
+    aliases = [returned.alias_info for returned in func._schema.returns]
+    written = any(a.alias_info is not None and a.alias_info.is_write for a in func._schema.arguments)
+    if all(alias is None for alias in aliases):
+        return "written" if written else "new"
+    return "written" if written else "view"
+
+
+def _written(func: Any, args: Sequence[Any], kwargs: dict[str, Any], out: Any, index: int | None) -> Any:
+    """Return the arguments that were written into, themselves; other results are new."""
+    names = argument_names(func)
+    given = {**dict(zip(names, args, strict=False)), **kwargs}
+    by_alias: dict[str, Any] = {}
+    for argument in func._schema.arguments:
+        info = argument.alias_info
+        if info is not None and info.is_write and given.get(argument.name) is not None:
+            by_alias[_alias_name(info)] = value = given[argument.name]
+            for tensor in tensors_of([value]):
+                _follow_shape(tensor)
+    returns = func._schema.returns
+    outs = out if len(returns) > 1 else (out,)
+    results = [
+        by_alias.get(_alias_name(returned.alias_info), value)
+        if returned.alias_info is not None and returned.alias_info.is_write
+        else (value if index is None else _wrap(value, index))
+        for returned, value in zip(returns, outs, strict=False)
+    ]
+    return tuple(results) if len(returns) > 1 else (results[0] if results else None)
+
+
+def _alias_name(info: Any) -> str:
+    """The letter of an alias annotation, ``a`` of ``Tensor(a!)``; empty for lists, which have none."""
+    return next(iter(info.before_set), "")
+
+
+def _follow_shape(tensor: torch.Tensor) -> None:
+    """An operator may have resized the inner tensor (``out=``)."""
+    if isinstance(tensor, SimulatedTensor) and tensor._inner.layout is torch.strided:
+        inner = tensor._inner
+        if tensor.shape != inner.shape:
+            with no_dispatch():
+                torch.ops.aten.set_.source_Storage_storage_offset(
+                    tensor,
+                    torch.UntypedStorage(inner.untyped_storage().nbytes(), device="meta"),
+                    0,
+                    inner.shape,
+                    inner.stride(),
+                )
+
+
+def _unwrap(values: Sequence[Any]) -> list[Any]:
+    return [_unwrap_one(value) for value in values]
+
+
+def _unwrap_one(value: Any) -> Any:
+    if isinstance(value, SimulatedTensor):
+        return value._inner
+    if isinstance(value, (list, tuple)):
+        return [_unwrap_one(item) for item in value]
+    if isinstance(value, torch.device) and value.type in ("meta", "cuda"):
+        return CPU
+    return value
+
+
+def _wrap(value: Any, index: int) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value if isinstance(value, SimulatedTensor) else SimulatedTensor(value, index)
+    if isinstance(value, (list, tuple)):
+        return type(value)(_wrap(item, index) for item in value)
+    return value
+
+
+def result_device(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """The device that an operator's result is on: an index, None for the CPU, `ROWS` for one device per row.
+
+    Raises:
+        RuntimeError: If it does not take its arguments' devices, in CUDA's words, with ``func``, ``devices`` and
+            ``argument`` as attributes.
+    """
+    device = kwargs.get("device")
+    if device is not None:
+        return _asked_device(torch.device(device), args)
+    rule = rule_of(func)
+    if rule.kind == "any":
+        return next((index_of(tensor) for tensor in tensors_of((*args, *kwargs.values()))), None)
+    if rule.kind == "lists":
+        return _check_rows(func, args)
+    named = [*zip(argument_names(func), args, strict=False), *kwargs.items()]
+    return _common_device(func, rule, [(name, t) for name, value in named for t in tensors_of((value,))])
+
+
+def _asked_device(device: torch.device, args: Sequence[Any]) -> int | None:
+    """``meta`` stands for a simulated device: the one asked for, else that of the tensor, else the current one."""
+    if device.type not in ("meta", "cuda"):
+        return None
+    simulation = running()
+    if cuda_device(device) is not None:
+        return int(simulation.index_of(device))
+    if simulation.target is not None:
+        return NO_DATA if simulation.target == NO_DATA else int(simulation.target)
+    return next((i for i in map(index_of, tensors_of(args)) if i is not None), simulation.current)
+
+
+def _common_device(func: Any, rule: Any, named: list[tuple[str, torch.Tensor]]) -> int | None:
+    checked = [(name, tensor) for name, tensor in named if name not in rule.host]
+    if rule.kind == "index" and checked and index_of(checked[0][1]) is not None:
+        checked = [(name, tensor) for name, tensor in checked if name != "indices" or index_of(tensor) is not None]
+    if rule.kind in ("iterator", "index"):
+        firm = [(name, t) for name, t in checked if t.dim() or isinstance(t, SimulatedTensor) or name in rule.written]
+        checked = firm or checked
+    if not checked:
+        return next((index_of(tensor) for _, tensor in named), None)
+    common = index_of(checked[0][1])
+    for name, tensor in checked[1:]:
+        if index_of(tensor) != common:
+            raise mismatch(func, (checked[0][1].device, tensor.device), name)
+    return common
+
+
+def _check_rows(func: Any, args: Sequence[Any]) -> Any:
+    rows = [
+        argument for argument in args if isinstance(argument, (list, tuple)) and any(True for _ in tensors_of(argument))
+    ]
+    for row in zip(*rows, strict=False):
+        tensors = [t for t in row if isinstance(t, torch.Tensor)]
+        firm = [t for t in tensors if t.dim() or isinstance(t, SimulatedTensor)] or tensors
+        for tensor in firm[1:]:
+            if index_of(tensor) != index_of(firm[0]):
+                raise mismatch(func, (firm[0].device, tensor.device), None)
+    return ROWS
+
+
+def mismatch(func: Any, devices: tuple[torch.device, torch.device], argument: str | None) -> RuntimeError:
+    """The error that CUDA gives for tensors on two devices."""
+    where = (
+        f" (when checking argument for argument {argument} in method wrapper_CUDA_{func.__name__})" if argument else ""
+    )
+    error = RuntimeError(
+        f"Expected all tensors to be on the same device, but found at least two devices, "
+        f"{devices[0]} and {devices[1]}!{where if argument else ''}"
+    )
+    error.func, error.devices, error.argument = func, devices, argument  # type: ignore[attr-defined]
+    return error
