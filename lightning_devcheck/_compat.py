@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 from collections.abc import Callable
 from typing import Any
 
@@ -19,3 +21,26 @@ def _probe(root: Any, path: str) -> Any:
 
 # torch 2.0 and newer: the number of the thread's next graph node. Without it every step looks unchanged.
 sequence_number: Callable[[], int] = _probe(torch, "_C._autograd._get_sequence_nr") or (lambda: 0)
+
+# the type of a leaf's graph node has no public name
+AccumulateGrad: type = type(torch.autograd.graph.get_gradient_edge(torch.zeros((), requires_grad=True)).node)
+
+
+def node_device(node: Any) -> torch.device | None:
+    """The device of what a graph node gave in forward, or None where torch does not tell.
+
+    ``Node._input_metadata`` is private (seen in torch 2.0 to 2.14); without it only moves made by
+    `torch.autograd.Function`s that name their devices are seen.
+    """
+    metadata = getattr(node, "_input_metadata", None)
+    return metadata[0].device if metadata else None
+
+
+def callback_bases() -> tuple[type, ...]:
+    """The ``Callback`` classes of the Lightning namespaces that are installed.
+
+    Each namespace's CLI and Trainer accept only their own base class; a class with both bases works in both.
+    """
+    names = ("lightning.pytorch.callbacks", "pytorch_lightning.callbacks")
+    found = [name for name in names if importlib.util.find_spec(name.partition(".")[0]) is not None]
+    return tuple(importlib.import_module(name).Callback for name in found)

@@ -151,7 +151,8 @@ class _Move(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, tensor: torch.Tensor, index: int | None) -> torch.Tensor:
         """Copy to ``cuda:index``, or to the CPU for None."""
-        ctx.source = tensor._index if isinstance(tensor, SimulatedTensor) else None
+        ctx.source = index_of(tensor)
+        ctx.source_device, ctx.target_device = tensor.device, CPU if index is None else torch.device("cuda", index)
         return place(inner_of(tensor).clone(), index)
 
     @staticmethod

@@ -1,0 +1,136 @@
+"""Look at one loss and its module, and judge: for plain loops, Fabric, and the callback."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from lightning_devcheck._diagnose import Evidence, diagnose
+from lightning_devcheck._graph import record_graph, record_tensor
+from lightning_devcheck._policy import Expectation, declared, learned
+from lightning_devcheck._records import Origin, TensorRecord
+from lightning_devcheck._report import Report
+from lightning_devcheck._scan import spell_path, unregistered
+
+
+def check_devices(
+    loss: torch.Tensor,
+    module: torch.nn.Module,
+    *,
+    expected: torch.device | str | Iterable[torch.device | str] | None = None,
+) -> Report:
+    """Check that a loss, the leaves of its graph and a module's parameters share a device.
+
+    Call it before ``loss.backward()`` in a plain torch or Fabric loop; in a Trainer, `DeviceCheck` does. It walks the
+    graph (10,000 nodes at most) in about 1 µs a node on the CPU, reads no value, waits for no device and keeps nothing
+    alive. Processes do not talk: each gets the report of its own.
+
+    Args:
+        loss: The tensor you call ``.backward()`` on; any shape and dtype, on any device.
+        module: The module that is trained, or the largest part of it.
+        expected: The device or devices where everything belongs; None takes those of the module's parameters. More than
+            one means model parallel: each of them is right.
+
+    Returns:
+        The report; ``report.ok`` where nothing is wrong.
+
+    Raises:
+        TypeError: If ``loss`` is not a tensor or ``module`` not a `torch.nn.Module`.
+        RuntimeError: If ``expected`` is not a device, in torch's words.
+
+    Example:
+        >>> import torch
+        >>> from lightning_devcheck import check_devices, simulate_cuda
+        >>> with simulate_cuda(devices=1):
+        ...     model = torch.nn.Linear(2, 1).to("cuda")
+        ...     loss = model(torch.ones(4, 2, device="cuda")).mean().cpu()
+        ...     print([finding.rule for finding in check_devices(loss, model).findings])
+        ['loss-device']
+    """
+    if not isinstance(loss, torch.Tensor):
+        kind = type(loss).__name__
+        raise TypeError(f"check_devices(loss={loss!r}): loss is a {kind}; pass the tensor you call .backward() on.")
+    if not isinstance(module, torch.nn.Module):
+        kind = type(module).__name__
+        raise TypeError(f"check_devices(module={module!r}): module is a {kind}; a torch.nn.Module is needed.")
+    if expected is None:
+        expectation = learned(module)
+    else:
+        expectation = declared([expected] if isinstance(expected, (str, torch.device)) else expected)
+    return inspect(loss, module, expectation, strict=False)
+
+
+def inspect(
+    loss: torch.Tensor,
+    module: torch.nn.Module,
+    expectation: Expectation,
+    *,
+    optimized: frozenset[int] | None = None,
+    strict: bool = True,
+) -> Report:
+    """Make the full check of one loss.
+
+    Args:
+        loss: The loss.
+        module: The module that is trained.
+        expectation: Where things belong.
+        optimized: The ids of the parameters that an optimizer holds, where that is known.
+        strict: Whether a parameter from outside the module is a mistake wherever it is kept.
+    """
+    start = time.perf_counter()
+    names = {id(t): spell_path(name) for name, t in (*module.named_parameters(), *module.named_buffers())}
+    foreign: dict[int, tuple[str, Origin | None]] = {}
+
+    def name_of(leaf: torch.Tensor) -> tuple[str, bool]:
+        if id(leaf) in names:
+            return names[id(leaf)], True
+        if not foreign:
+            foreign.update(_foreign_names(module))
+        return foreign.get(id(leaf), ("a leaf tensor", None))[0], False
+
+    graph = record_graph(loss, name_of)
+    parameters = _owned(module)
+    evidence = Evidence(
+        graph,
+        parameters,
+        expectation,
+        origins={name: origin for name, origin in foreign.values() if origin is not None},
+        optimized=None if optimized is None else frozenset(names[key] for key in optimized if key in names),
+        strict=strict,
+    )
+    return Report(
+        tuple(diagnose(evidence)),
+        checked={
+            "tensors": len(parameters) + len(graph.leaves) + 1,
+            "graph_nodes": graph.num_nodes,
+            "seconds": time.perf_counter() - start,
+        },
+        not_checked=(*graph.not_checked, *expectation.not_checked),
+    )
+
+
+def _owned(module: torch.nn.Module) -> list[TensorRecord]:
+    """The module's parameters and buffers, but not those of a part that is wholly frozen (a teacher kept elsewhere)."""
+    records = []
+    for prefix, part in module.named_modules():
+        own: list[tuple[str, Any]] = [*part.named_parameters(recurse=False), *part.named_buffers(recurse=False)]
+        frozen = [not tensor.requires_grad for _, tensor in own if isinstance(tensor, torch.nn.Parameter)]
+        if own and not (frozen and all(frozen)):
+            base = f"{prefix}." if prefix else ""
+            records += [record_tensor(tensor, spell_path(base + name), registered=True) for name, tensor in own]
+    return records
+
+
+def _foreign_names(module: torch.nn.Module) -> dict[int, tuple[str, Origin | None]]:
+    """Names of tensors in plain attributes, and of the parameters of modules there."""
+    found: dict[int, tuple[str, Origin | None]] = {}
+    for place in unregistered(module):
+        if isinstance(place.value, torch.Tensor):
+            found[id(place.value)] = (place.name, place.origin)
+        else:
+            for name, parameter in place.value.named_parameters():
+                found[id(parameter)] = (f"{place.name}{spell_path(name).removeprefix('self')}", place.origin)
+    return found

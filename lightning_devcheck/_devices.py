@@ -1,0 +1,29 @@
+"""Devices: one spelling for each, and which device a tensor is really on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+
+
+def normalize(device: torch.device | str | int) -> torch.device:
+    """Give a device its one spelling: ``cuda`` is ``cuda:<current>``, ``mps`` is ``mps:0``, ``cpu:0`` is ``cpu``."""
+    device = torch.device(device)
+    if device.type in ("cpu", "meta"):
+        return torch.device(device.type)
+    if device.index is None:
+        index = torch.cuda.current_device() if device.type == "cuda" and torch.cuda.is_available() else 0
+        return torch.device(device.type, index)
+    return device
+
+
+def device_of(tensor: torch.Tensor) -> torch.device:
+    """Where a tensor's values are; for a `DTensor`, where this process's shard is."""
+    local = getattr(tensor, "_local_tensor", None)
+    return normalize((tensor if local is None else local).device)
+
+
+def spell(devices: Iterable[torch.device]) -> str:
+    """Write devices as text, ``cuda:0 or cuda:1``."""
+    return " or ".join(sorted(map(str, devices)))

@@ -1,0 +1,128 @@
+"""The graph behind a loss: its leaves, and the edges where the device changes.
+
+NOTE [Freeing a walked graph]
+A graph node that Python has touched keeps its Python object for life, and those are freed by recursion in C: a chain
+of about 42,000 walked nodes kills the process when its loss goes away (torch 2.13; an unwalked graph of any depth is
+freed in a loop). So a walk touches at most `MAX_NODES` inner nodes, nearest to the loss first, and says what it did not
+reach.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+
+from lightning_devcheck._compat import AccumulateGrad, node_device
+from lightning_devcheck._devices import device_of, normalize
+from lightning_devcheck._records import Crossing, GraphRecord, Origin, TensorRecord
+from lightning_devcheck._simulate._state import active
+from lightning_devcheck._source import user_lines
+
+MAX_NODES = 10_000
+# graph nodes that copy between devices; Functions written in Python are looked at as well
+COPIES = {"ToCopyBackward0", "CopyBackwards", "CopySlices"}
+HIDING = {"CheckpointFunctionBackward": "a reentrant checkpoint hides the parameters used inside"}
+
+
+def walk(root: Any, max_nodes: int = MAX_NODES) -> tuple[list[Any], list[tuple[Any, Any]], bool]:
+    """Visit the graph from ``root`` towards the leaves, nearest first.
+
+    Returns:
+        The inner nodes, the leaf nodes each with the first node that uses it, and whether all was reached.
+    """
+    nodes, leaves, seen = [root], [], {None, root}
+    add_node, add_leaf, add_seen, leaf_type = nodes.append, leaves.append, seen.add, AccumulateGrad
+    for node in nodes:
+        if len(nodes) > max_nodes:
+            return nodes, leaves, False
+        for child, _ in node.next_functions:
+            if child not in seen:
+                add_seen(child)
+                if type(child) is leaf_type:
+                    add_leaf((child, node))
+                else:
+                    add_node(child)
+    return nodes, leaves, True
+
+
+def record_graph(loss: torch.Tensor, name_of: Callable[[torch.Tensor], tuple[str, bool]]) -> GraphRecord:
+    """Walk the graph behind a loss and write down what was seen; nothing of the graph is kept.
+
+    Args:
+        loss: The loss; with or without a graph, or itself a leaf.
+        name_of: Gives a leaf's name and whether the module registers it.
+    """
+    root = loss.grad_fn
+    if root is None:
+        leaves = (record_tensor(loss, *name_of(loss)),) if loss.requires_grad else ()
+        return GraphRecord(record_tensor(loss, "loss"), leaves)
+    nodes, found, complete = walk(root)
+    hidden = {reason for kind, reason in HIDING.items() for node in nodes if type(node).__name__ == kind}
+    if not complete:
+        hidden.add(f"the graph goes on behind the {MAX_NODES:,} nodes nearest to the loss")
+    if any(type(node).__name__ == "CompiledFunctionBackward" for node in nodes):
+        hidden.add("compiled regions are one graph node each: devices inside are not seen")
+    return GraphRecord(
+        loss=record_tensor(loss, "loss", trace=trace_of(root)),
+        leaves=tuple(
+            record_tensor(leaf.variable, *name_of(leaf.variable), trace=trace_of(user)) for leaf, user in found
+        ),
+        crossings=tuple(_crossings(nodes)),
+        num_nodes=len(nodes) + len(found),
+        not_checked=tuple(sorted(hidden)),
+    )
+
+
+def record_tensor(
+    tensor: torch.Tensor, name: str, registered: bool = False, trace: tuple[Origin, ...] = ()
+) -> TensorRecord:
+    """Write a tensor down."""
+    lazy = torch.nn.parameter.is_lazy(tensor)
+    return TensorRecord(
+        name=name,
+        device=device_of(tensor),
+        dtype=tensor.dtype,
+        shape=None if lazy else tuple(tensor.shape),
+        registered=registered,
+        is_parameter=isinstance(tensor, torch.nn.Parameter),
+        trace=trace,
+    )
+
+
+def trace_of(node: Any) -> tuple[Origin, ...]:
+    """The user's lines that made a node, where anomaly mode recorded them."""
+    return user_lines(node.metadata.get("traceback_") or ())
+
+
+def _crossings(nodes: Iterable[Any]) -> Iterable[Crossing]:
+    kinds: dict[type, bool] = {}
+    for node in nodes:
+        kind = type(node)
+        if kind not in kinds:
+            kinds[kind] = kind.__name__ in COPIES or issubclass(kind, torch.autograd.function.BackwardCFunction)
+        if kinds[kind]:
+            yield from _moves(node)
+
+
+def _moves(node: Any) -> Iterable[Crossing]:
+    """The device changes at one node."""
+    target = getattr(node, "target_device", None) or _node_device(node)
+    declared = getattr(node, "source_device", None)
+    children = [child for child, _ in node.next_functions if child]
+    sources = [declared] if declared is not None else [_leaf_or_node(child) for child in children]
+    for source in dict.fromkeys(sources):
+        if source is not None and target is not None and normalize(source) != normalize(target):
+            yield Crossing(normalize(source), normalize(target), type(node).__name__, trace_of(node))
+
+
+def _leaf_or_node(node: Any) -> torch.device | None:
+    return device_of(node.variable) if type(node) is AccumulateGrad else _node_device(node)
+
+
+def _node_device(node: Any) -> torch.device | None:
+    device, simulation = node_device(node), active()
+    if device is not None and device.type == "meta" and simulation is not None:
+        return torch.device("cuda", simulation.current)  # a simulated device is `meta` to the graph
+    return device
