@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TextIO
 
 from lightning_devcheck._records import Finding
+from lightning_devcheck._render._dot import render_dot
+from lightning_devcheck._render._html import render_fragment, render_html
 from lightning_devcheck._render._text import render_text, supports_color
 
 FORMAT_NAME = "lightning-devcheck-report"
@@ -63,6 +67,34 @@ class Report:
         """
         file = sys.stderr if file is None else file
         print(render_text(self, color=supports_color(file)), file=file, flush=True)
+
+    def to_html(self, path: str | os.PathLike[str] | None = None) -> str:
+        """Return the report as one HTML page, and write it to a file if asked to.
+
+        The page needs no network and no script; it is light or dark as the reader's system is, and every string that
+        comes from the checked code is escaped. A notebook shows the same by itself.
+
+        Args:
+            path: The file to write, in UTF-8; None for none.
+
+        Raises:
+            OSError: If ``path`` cannot be written.
+        """
+        page = render_html(self)
+        if path is not None:
+            Path(path).write_text(page, encoding="utf-8")
+        return page
+
+    def to_dot(self) -> str:
+        """Return the findings as a picture in Graphviz' DOT language: devices as boxes, tensors in them.
+
+        Only what a finding names is drawn, not the graph of the whole model. ``dot -Tsvg`` or
+        ``graphviz.Source(report.to_dot())`` draws it.
+        """
+        return render_dot(self)
+
+    def _repr_html_(self) -> str:
+        return render_fragment(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as JSON types, with the format's name and version."""

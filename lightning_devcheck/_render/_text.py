@@ -37,14 +37,14 @@ def render_text(report: ReportLike, *, color: bool = False) -> str:
     paint = _Paint(color)
     groups = group_by_cause(report.findings)
     if not groups:
-        blocks = [f"no findings{_checked(report.checked)}"]
+        blocks = [f"no findings{spell_checked(report.checked)}"]
     elif len(groups) == 1:
         blocks = [_block(groups[0], report.world_size, paint, label=groups[0][0].severity != "error")]
     else:
-        title = paint("bold", f"{len(groups)} findings{_checked(report.checked)}")
+        title = paint("bold", f"{len(groups)} findings{spell_checked(report.checked)}")
         blocks = [title, *(_block(group, report.world_size, paint, label=True) for group in groups)]
     if report.not_checked:
-        blocks.append("\n".join(["Not checked:", *(f"  - {_safe(reason)}" for reason in report.not_checked)]))
+        blocks.append("\n".join(["Not checked:", *(f"  - {escape_control(reason)}" for reason in report.not_checked)]))
     return "\n\n".join(blocks)
 
 
@@ -79,16 +79,17 @@ class _Paint:
 def _block(group: Sequence[Finding], world_size: int, paint: _Paint, *, label: bool) -> str:
     first = group[0]
     prefix = f"{first.severity}: " if label else ""
-    lines = [paint(first.severity, prefix + _safe(first.what)) + _where(group, world_size), ""]
+    lines = [paint(first.severity, prefix + escape_control(first.what)) + spell_where(group, world_size), ""]
     lines += [f"  {row}" for row in _evidence(group, paint)]
     lines.append("")
-    lines += [f"  {line}" for line in _safe(first.why).splitlines()]
-    lines += [f"  {line}" for line in _hang("Fix: ", _safe(first.fix))]
+    lines += [f"  {line}" for line in escape_control(first.why).splitlines()]
+    lines += [f"  {line}" for line in _hang("Fix: ", escape_control(first.fix))]
     lines.append("  " + paint("dim", f"Rule: {first.rule} ({DOCS}#{first.rule})"))
     return "\n".join(lines)
 
 
-def _where(group: Sequence[Finding], world_size: int) -> str:
+def spell_where(group: Sequence[Finding], world_size: int) -> str:
+    """Write the step, the ranks and how often, as `` (step 0, global rank 1 of 2)``; empty where none is known."""
     parts = []
     steps = [finding.step for finding in group if finding.step is not None]
     if steps:
@@ -107,11 +108,11 @@ def _evidence(group: Sequence[Finding], paint: _Paint) -> list[str]:
     first = group[0]
     devices = list(dict.fromkeys(finding.device for finding in group))
     rows = [Operand(first.name, ", ".join(devices), first.detail), *first.others]
-    cells = [(_safe(row.name), _safe(row.device), _safe(row.detail)) for row in rows]
+    cells = [(escape_control(row.name), escape_control(row.device), escape_control(row.detail)) for row in rows]
     places = [(word, place) for word, place in (("made", first.origin), ("used", first.used)) if place is not None]
     widths = [max(len(cell[column]) for cell in cells) for column in range(2)]
     width = max(len(cells[0][2]), 0)
-    location = max((len(_location(place)) for _, place in places), default=0)
+    room = max((len(location(place)) for _, place in places), default=0)
     lines = []
     for index, (name, device, detail) in enumerate(cells):
         start = f"{name:<{widths[0]}}  {device:<{widths[1]}}  "
@@ -121,13 +122,14 @@ def _evidence(group: Sequence[Finding], paint: _Paint) -> list[str]:
         margin = " " * (len(start) + width)
         for number, (word, place) in enumerate(places):
             left = margin if number else start + f"{detail:<{width}}"
-            code = paint("bold", _safe(place.line))
-            lines.append(f"{left}  {word}  {_location(place):<{location}}  {code}".rstrip())
+            code = paint("bold", escape_control(place.line))
+            lines.append(f"{left}  {word}  {location(place):<{room}}  {code}".rstrip())
     return lines
 
 
-def _location(place: Origin) -> str:
-    return f"{_safe(short_filename(place.filename))}:{place.lineno}"
+def location(place: Origin) -> str:
+    """Write a line's place as ``train.py:42``."""
+    return f"{escape_control(short_filename(place.filename))}:{place.lineno}"
 
 
 def short_filename(filename: str) -> str:
@@ -141,7 +143,8 @@ def _hang(label: str, text: str) -> list[str]:
     return [label + first, *(" " * len(label) + line for line in rest)] if text else []
 
 
-def _checked(checked: Mapping[str, float]) -> str:
+def spell_checked(checked: Mapping[str, float]) -> str:
+    """Write how much was looked at, as `` (checked: 12 tensors)``; empty where nothing was counted."""
     units = {"tensors": "tensors", "graph_nodes": "graph nodes", "steps": "steps", "seconds": "s"}
     parts = [f"{_number(checked[key])} {unit}" for key, unit in units.items() if key in checked]
     return f" (checked: {', '.join(parts)})" if parts else ""
@@ -151,6 +154,6 @@ def _number(value: float) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
 
 
-def _safe(text: str) -> str:
+def escape_control(text: str) -> str:
     """Escape what could move the cursor: names and source lines come from the user's code."""
     return "".join(ch if ch.isprintable() or ch == "\n" else ch.encode("unicode_escape").decode() for ch in text)
