@@ -6,13 +6,13 @@ import os
 from typing import Any
 
 VARIABLE = "LIGHTNING_DEVCHECK"
-ACTIONS = {"1": "raise", "raise": "raise", "warn": "warn"}
+ACTIONS: dict[str, Any] = {"1": "raise", "raise": "raise", "warn": "warn"}
 
 
 def callbacks_from_environment() -> list[Any]:
     """The callbacks that ``LIGHTNING_DEVCHECK`` asks for: one `DeviceCheck`, or none.
 
-    Lightning calls this for every Trainer of the environment. Without the variable it costs nothing and imports nothing.
+    Lightning calls this for every Trainer of the environment. Without the variable it imports nothing.
 
     Raises:
         ValueError: If the variable has another value than ``raise``, ``warn`` or ``1`` (``0`` and nothing switch off).

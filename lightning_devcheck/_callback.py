@@ -38,10 +38,10 @@ log = logging.getLogger("lightning_devcheck")
 class DeviceCheck(_Base):
     """Stop a training run whose loss, graph leaves or parameters are on the wrong device, before backward.
 
-    It compares the loss's device with the expected one at every backward (a few microseconds), and walks the graph at
-    batches 1, 2, 4, 8, … of a fit, and at once when the graph changes. At those scheduled batches the processes agree: if
-    one found an error, all raise the same `DeviceMismatchError` before backward. It changes no result: it reads no value,
-    draws no random number, keeps no tensor. A fault of its own is logged once and training goes on.
+    It compares the loss's device with the last one at every backward (a few microseconds), and walks the graph at
+    batches 1, 2, 4, 8, … of a fit, and at once when the graph changes. At those scheduled batches the processes agree:
+    if one found an error, all raise the same `DeviceMismatchError` before backward. It changes no result: it reads no
+    value, draws no random number, keeps no tensor. A fault of its own is logged once and training goes on.
 
     The first batch's forward runs with anomaly mode recording source lines (several times slower, that batch alone).
 
@@ -51,7 +51,7 @@ class DeviceCheck(_Base):
         every_n_steps: Walk the graph every so many batches as well; None for the schedule above alone.
         allow: Glob patterns of names (``"teacher.*"``) or devices (``"cpu"``) that may be elsewhere.
         ignore: Ids of rules that are not wanted.
-        explain: Whether a device error that torch raises gets a report as a note (Python 3.11 and newer; printed below).
+        explain: Whether a device error that torch raises gets a report as a note (printed on Python 3.10).
 
     Raises:
         ValueError: If ``on_mismatch`` is not one of the three, ``every_n_steps`` not a positive integer, or ``ignore``

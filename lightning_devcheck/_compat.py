@@ -23,7 +23,7 @@ def _probe(root: Any, path: str) -> Any:
 sequence_number: Callable[[], int] = _probe(torch, "_C._autograd._get_sequence_nr") or (lambda: 0)
 
 # the type of a leaf's graph node has no public name
-AccumulateGrad: type = type(torch.autograd.graph.get_gradient_edge(torch.zeros((), requires_grad=True)).node)
+AccumulateGrad: Any = type(torch.autograd.graph.get_gradient_edge(torch.zeros((), requires_grad=True)).node)
 
 
 def node_device(node: Any) -> torch.device | None:

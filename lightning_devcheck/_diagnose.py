@@ -50,8 +50,8 @@ def _loss(evidence: Evidence) -> Iterator[Finding]:
     rule = "loss-device" if not _is_sibling(loss.device, allowed) else "wrong-rank-device"
     why, fix = "", ""
     if arrival and rule == "loss-device":
-        why = f"This line moves it from {arrival.source} to {loss.device}; torch trains on, with a copy and a wait each step."
-        fix = "leave the loss where it is computed: take out .cpu() or .to() here, and read it with loss.detach()"
+        why = f"This line moves it from {arrival.source} to {loss.device}: a hidden copy and a wait in every step."
+        fix = "leave the loss where it is computed: take out .cpu() or .to(), and log loss.detach()"
     yield _finding(rule, loss, allowed, origin=_first(trace), others=(_summary(evidence),), why=why, fix=fix)
 
 
@@ -117,7 +117,8 @@ def _detached(evidence: Evidence) -> Iterator[Finding]:
 def _unoptimized(evidence: Evidence) -> Iterator[Finding]:
     if evidence.optimized is None or evidence.expectation.sharded:
         return
-    left_out = (leaf for leaf in evidence.graph.leaves if leaf.registered and leaf.name not in evidence.optimized)
+    own = [leaf for leaf in evidence.graph.leaves if leaf.registered and leaf.device in evidence.expectation.devices]
+    left_out = (leaf for leaf in own if leaf.name not in evidence.optimized)
     for name, records in _grouped(left_out).items():
         yield _finding("unoptimized-parameter", records[0], frozenset(), name=name, used=_first(records[0].trace))
 
@@ -138,10 +139,11 @@ def _grouped(records: Iterable[TensorRecord]) -> dict[str, list[TensorRecord]]:
     for record in records:
         owner = record.name.rpartition(".")[0]
         groups.setdefault((owner, record.device), []).append(record)
-    return {
-        (owner if len(group) > 1 and owner not in ("self", "") else group[0].name): group
-        for (owner, _), group in groups.items()
-    }
+    return {_group_name(owner, group): group for (owner, _), group in groups.items()}
+
+
+def _group_name(owner: str, group: Sequence[TensorRecord]) -> str:
+    return owner if len(group) > 1 and owner != "self" else group[0].name
 
 
 def _summary(evidence: Evidence) -> Operand:

@@ -32,7 +32,9 @@ def walk(root: Any, max_nodes: int = MAX_NODES) -> tuple[list[Any], list[tuple[A
     Returns:
         The inner nodes, the leaf nodes each with the first node that uses it, and whether all was reached.
     """
-    nodes, leaves, seen = [root], [], {None, root}
+    nodes: list[Any] = [root]
+    leaves: list[tuple[Any, Any]] = []
+    seen = {None, root}
     add_node, add_leaf, add_seen, leaf_type = nodes.append, leaves.append, seen.add, AccumulateGrad
     for node in nodes:
         if len(nodes) > max_nodes:
@@ -108,21 +110,23 @@ def _crossings(nodes: Iterable[Any]) -> Iterable[Crossing]:
 
 def _moves(node: Any) -> Iterable[Crossing]:
     """The device changes at one node."""
-    target = getattr(node, "target_device", None) or _node_device(node)
-    declared = getattr(node, "source_device", None)
-    children = [child for child, _ in node.next_functions if child]
-    sources = [declared] if declared is not None else [_leaf_or_node(child) for child in children]
-    for source in dict.fromkeys(sources):
+    declared = getattr(node, "source_device", None), getattr(node, "target_device", None)
+    if declared[0] is not None and declared[1] is not None:
+        pairs = [declared]
+    else:
+        here = node_device(node)
+        children = [child for child, _ in node.next_functions if child is not None]
+        pairs = [(_named(child), _named(node)) for child in children if node_device(child) != here]
+    for source, target in dict.fromkeys(pairs):
         if source is not None and target is not None and normalize(source) != normalize(target):
             yield Crossing(normalize(source), normalize(target), type(node).__name__, trace_of(node))
 
 
-def _leaf_or_node(node: Any) -> torch.device | None:
-    return device_of(node.variable) if type(node) is AccumulateGrad else _node_device(node)
-
-
-def _node_device(node: Any) -> torch.device | None:
+def _named(node: Any) -> torch.device | None:
+    """The device of a node's result; a simulated device is ``meta`` to the graph, whatever its index."""
+    if isinstance(node, AccumulateGrad):
+        return device_of(node.variable)
     device, simulation = node_device(node), active()
     if device is not None and device.type == "meta" and simulation is not None:
-        return torch.device("cuda", simulation.current)  # a simulated device is `meta` to the graph
+        return torch.device("cuda", simulation.current)
     return device

@@ -40,6 +40,7 @@ STYLE = """
 .devcheck pre { white-space: pre-wrap; background: var(--card); border: 1px solid var(--line); border-radius: 6px;
   padding: .6rem .75rem; margin: .25rem 0 .75rem; }
 .devcheck .dim { color: var(--dim); }
+.devcheck article.warning { --error: var(--warning); } .devcheck article.note { --error: var(--note); }
 .devcheck .error { color: var(--error); } .devcheck .warning { color: var(--warning); }
 .devcheck .note { color: var(--note); } .devcheck .good { color: var(--good); }
 .devcheck article { border: 1px solid var(--line); border-left: 5px solid currentColor; border-radius: 8px;

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_a
 
 # where `torch.autograd.backward` and `grad` enter the engine: owner and name
 ENGINE = (torch.autograd, "_engine_run_backward")
-run_backward = torch.autograd._engine_run_backward
+run_backward = torch.autograd._engine_run_backward  # type: ignore[attr-defined]
 
 __all__ = [
     "ENGINE",

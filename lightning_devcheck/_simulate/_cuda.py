@@ -176,6 +176,7 @@ def cuda_stand_ins(simulation: Simulation) -> Iterable[tuple[Any, str, Any]]:
         "reset_peak_memory_stats": index_only(None),
     }
     yield torch, "Generator", SimulatedGenerator
+    yield torch.backends.cudnn, "is_acceptable", lambda tensor: False
     # pinned memory is plain memory here, also for the loader's own thread, where no mode is on
     yield torch.Tensor, "pin_memory", lambda tensor, device=None: tensor
     yield torch.Tensor, "is_pinned", lambda tensor, device=None: False

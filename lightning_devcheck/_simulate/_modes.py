@@ -23,6 +23,9 @@ UNTOUCHED = (parse_to, torch.device)
 class OperatorMode(TorchDispatchMode):
     """Runs every operator by the simulation's rules, those on plain CPU tensors included."""
 
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run one operator."""
         return run(func, args, kwargs or {})
@@ -100,7 +103,7 @@ class FunctionMode(TorchFunctionMode):
 
     def _to(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         tensor, *rest = args
-        if self._concerns(args, kwargs):
+        if self._concerns(args, kwargs) or (rest and type(rest[0]) is int):
             return move(tensor, rest, kwargs)
         named = kwargs.get("device", rest[0] if rest and isinstance(rest[0], (str, torch.device)) else None)
         return self._call(func, args, {**kwargs}) if not _is_meta(named) else self._to_meta(func, args, kwargs)

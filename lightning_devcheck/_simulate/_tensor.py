@@ -43,17 +43,19 @@ class SimulatedTensor(torch.Tensor):
         self._index = index
         return self
 
-    __torch_function__ = disabled_torch_function
+    __torch_function__ = disabled_torch_function  # type: ignore[assignment]
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         """Run an operator in a thread, or a moment, where the operator mode is off."""
         from lightning_devcheck._simulate._operators import run  # the two files need each other
 
         return run(func, args, kwargs or {})
 
     @property
-    def device(self) -> torch.device:
+    def device(self) -> torch.device:  # type: ignore[override]
         """The pretended device."""
         return torch.device("cuda", self._index)
 
@@ -102,7 +104,7 @@ class SimulatedTensor(torch.Tensor):
         """Convert; see `move`."""
         return move(self, args, kwargs)
 
-    def cuda(self, device: Any = None, non_blocking: bool = False, **kwargs: Any) -> Any:
+    def cuda(self, device: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Copy to a simulated device."""
         return move(self, (torch.device("cuda", running().index_of(device)),), {})
 
@@ -110,7 +112,7 @@ class SimulatedTensor(torch.Tensor):
         """Copy to the CPU."""
         return move(self, (CPU,), {})
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         text = repr(self._inner.detach())[:-1] + f", device='{self.device}'"
         if self.grad_fn is not None:
             return f"{text}, grad_fn=<{self.grad_fn.name()}>)"
@@ -156,9 +158,9 @@ class _Move(torch.autograd.Function):
         return place(inner_of(tensor).clone(), index)
 
     @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
         """Copy back."""
-        return _Move.apply(grad, ctx.source), None
+        return _Move.apply(grad, ctx.source), None  # type: ignore[no-untyped-call]
 
 
 def place(inner: torch.Tensor, index: int | None) -> torch.Tensor:
@@ -190,7 +192,7 @@ def move(tensor: torch.Tensor, args: Sequence[Any], kwargs: dict[str, Any]) -> t
         if device.type not in ("cpu", "cuda"):
             raise NotImplementedError(f"moving a simulated tensor to {device} is not simulated")
         if index != index_of(tensor):
-            tensor = _Move.apply(tensor, index)
+            tensor = _Move.apply(tensor, index)  # type: ignore[no-untyped-call]
             options.pop("copy", None)
     return torch.Tensor.to(tensor, **options) if options else tensor
 
