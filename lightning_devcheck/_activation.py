@@ -26,4 +26,6 @@ def callbacks_from_environment() -> list[Any]:
         )
     from lightning_devcheck._callback import DeviceCheck  # imports Lightning, which an idle entry point must not
 
-    return [DeviceCheck(ACTIONS[value], _automatic=True)]
+    check = DeviceCheck(ACTIONS[value])
+    check._automatic = True
+    return [check]

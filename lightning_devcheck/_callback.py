@@ -6,19 +6,19 @@ import dataclasses
 import logging
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
-import torch.distributed as dist
 
+from lightning_devcheck._agreement import Agreement, can_agree
 from lightning_devcheck._check import inspect
 from lightning_devcheck._compat import callback_bases, sequence_number
 from lightning_devcheck._errors import DeviceCheckWarning, DeviceMismatchError
 from lightning_devcheck._policy import Expectation, of_trainer
 from lightning_devcheck._records import Finding
-from lightning_devcheck._report import Report, merge_reports
+from lightning_devcheck._report import Report
 from lightning_devcheck._rules import RULES
 
 if TYPE_CHECKING:
@@ -28,9 +28,10 @@ else:
 
 Action = Literal["raise", "warn", "ignore"]
 ACTIONS = ("raise", "warn", "ignore")
-MAX_SHAPES = (
-    16  # graphs of so many different shapes are looked at when they first appear; then the schedule alone decides
-)
+# graphs of so many shapes are looked at when they first appear; then the schedule alone decides
+MAX_SHAPES = 16
+# batches of a fit whose source lines are recorded: the first, and those after a finding that had none
+MAX_TRACED = 3
 
 log = logging.getLogger("lightning_devcheck")
 
@@ -38,7 +39,7 @@ log = logging.getLogger("lightning_devcheck")
 class DeviceCheck(_Base):
     """Stop a training run whose loss, graph leaves or parameters are on the wrong device, before backward.
 
-    It compares the loss's device with the last one at every backward (a few microseconds), and walks the graph at
+    It compares the loss's device with those seen before at every backward (a few microseconds), and walks the graph at
     batches 1, 2, 4, 8, … of a fit, and at once when the graph changes. At those scheduled batches the processes agree:
     if one found an error, all raise the same `DeviceMismatchError` before backward. It changes no result: it reads no
     value, draws no random number, keeps no tensor. A fault of its own is logged once and training goes on.
@@ -73,7 +74,6 @@ class DeviceCheck(_Base):
         allow: Sequence[str] = (),
         ignore: Sequence[str] = (),
         explain: bool = True,
-        _automatic: bool = False,
     ) -> None:
         super().__init__()
         if on_mismatch not in ACTIONS:
@@ -91,25 +91,29 @@ class DeviceCheck(_Base):
                 f"DeviceCheck(ignore={list(ignore)!r}): no rule {unknown[0]!r}; there are {', '.join(RULES)}."
             )
         self._explain = explain
-        self._automatic = _automatic
+        self._automatic = False  # made for the environment variable, not by hand
         self._faulty = False
-        self._told: set[tuple[Any, ...]] = set()
-        self._reports: list[Report] = []
+        self._found: dict[tuple[str, str, str], Finding] = {}
+        self._checked: dict[str, float] = {}
+        self._not_checked: dict[str, None] = {}
+        self._world_size = 1
         self._start()
 
     @property
     def report(self) -> Report:
-        """All that was found and checked so far, of this process."""
-        return merge_reports(self._reports)
+        """All that was found and checked so far, of this process; each finding once, with its count."""
+        return Report(tuple(self._found.values()), dict(self._checked), tuple(self._not_checked), self._world_size)
 
     def _start(self) -> None:
         """Begin a fit."""
-        self._batches = 0
-        self._due = False
-        self._tracing: tuple[bool, bool] | None = None
+        self._batches = self._traced = 0
+        self._due = self._tracing = False
+        self._wants_lines = True
+        self._anomaly = (False, True)
         self._first_node = 0
         self._shapes: set[tuple[Any, ...]] = set()
         self._expectation: Expectation | None = None
+        self._agreement = Agreement()
         self._active = True
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
@@ -124,57 +128,78 @@ class DeviceCheck(_Base):
         self._batches += 1
         count, every = self._batches, self._every_n_steps
         self._due = count & (count - 1) == 0 or (every is not None and count % every == 0)
-        if count == 1:
-            self._trace()
+        if self._wants_lines:
+            self._wants_lines = False
+            if self._traced < MAX_TRACED:
+                self._traced += 1
+                self._trace()
         self._first_node = sequence_number()
 
     def on_before_backward(self, trainer: Any, pl_module: Any, loss: torch.Tensor) -> None:
         if not self._active:
             return
-        try:
+        if self._tracing:
             self._untrace()
-            self._look(trainer, pl_module, loss)
-        except DeviceMismatchError:
-            raise
-        except Warning:
-            raise  # the user's filters make errors of warnings
-        except Exception:
-            self._confess()
+        if self._is_new(loss) or self._due:
+            self._check(trainer, pl_module, loss)
+        self._first_node = sequence_number()
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        self._untrace()
+        if self._tracing:
+            self._untrace()
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        self._untrace()
+        if self._tracing:
+            self._untrace()
         if self._active and self._explain and not isinstance(exception, DeviceMismatchError):
             _annotate(exception, pl_module)
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        self._untrace()
+        if self._tracing:
+            self._untrace()
 
     def _trace(self) -> None:
-        """Record the source line of every graph node, until the hook."""
-        self._tracing = (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled())
-        torch.autograd.set_detect_anomaly(True, check_nan=self._tracing[0] and self._tracing[1])
+        """Record the source line of every graph node, until the hook; where it is done already, leave it."""
+        if not torch.is_anomaly_enabled():
+            self._tracing, self._anomaly = True, (False, torch.is_anomaly_check_nan_enabled())
+            torch.autograd.set_detect_anomaly(True, check_nan=False)
 
     def _untrace(self) -> None:
-        if self._tracing is not None:
-            torch.autograd.set_detect_anomaly(*self._tracing)
-            self._tracing = None
+        self._tracing = False
+        torch.autograd.set_detect_anomaly(*self._anomaly)
 
-    def _look(self, trainer: Any, pl_module: Any, loss: torch.Tensor) -> None:
-        """Make the cheap check, and the full one where it is due or the graph is new."""
+    def _is_new(self, loss: torch.Tensor) -> bool:
+        """Make the cheap check: whether a loss like this, from as many graph nodes, was never looked at in this fit."""
         shape = (type(loss.grad_fn), loss.device, sequence_number() - self._first_node)
-        if not self._due and (shape in self._shapes or len(self._shapes) >= MAX_SHAPES):
-            return
+        if shape in self._shapes or sum(seen[1] == loss.device for seen in self._shapes) >= MAX_SHAPES:
+            return False
         self._shapes.add(shape)
+        return True
+
+    def _check(self, trainer: Any, pl_module: Any, loss: torch.Tensor) -> None:
+        """Make the full check; where it is due, decide with the other processes."""
+        found = self._guard(self._inspect, trainer, pl_module, loss)
+        together = self._due and self._on_mismatch == "raise"
+        # a process whose check failed takes part all the same: the others wait for it
+        report = self._guard(self._agreement.reach, found, trainer) if together else found
+        self._keep(found)
+        self._act(report, found, together=together and can_agree(trainer))
+
+    def _guard(self, step: Callable[..., Report], *args: Any) -> Report:
+        """Run a part of the check; a fault in it is said once, and training goes on."""
+        try:
+            return step(*args)
+        except Exception:
+            if not self._faulty:
+                self._faulty = True
+                log.warning("DeviceCheck failed and is of no use in this run; please report this.", exc_info=True)
+            return Report()
+
+    def _inspect(self, trainer: Any, pl_module: Any, loss: torch.Tensor) -> Report:
         if self._expectation is None:
             self._expectation = of_trainer(trainer, pl_module)
         optimized = frozenset(id(p) for o in trainer.optimizers for group in o.param_groups for p in group["params"])
-        found = self._accept(inspect(loss, pl_module, self._expectation, optimized=optimized), trainer)
-        report = _agree(found, trainer) if self._due else found
-        self._reports.append(found)
-        self._act(report, found)
+        return self._accept(inspect(loss, pl_module, self._expectation, optimized=optimized), trainer)
 
     def _accept(self, report: Report, trainer: Any) -> Report:
         """Leave out what the user allows and ignores; say which process and step."""
@@ -189,48 +214,47 @@ class DeviceCheck(_Base):
         names = (finding.name, finding.name.removeprefix("self."), finding.device)
         return any(fnmatchcase(name, pattern) for pattern in self._allow for name in names)
 
-    def _act(self, report: Report, own: Report) -> None:
+    def _keep(self, report: Report) -> None:
+        """Add to what was found so far: the same finding again is counted, and takes the lines where it has them."""
+        for finding in report.findings:
+            key = (finding.rule, finding.name, finding.device)
+            first = self._found.get(key, dataclasses.replace(finding, count=0))
+            lines = {"origin": first.origin or finding.origin, "used": first.used or finding.used}
+            self._found[key] = dataclasses.replace(first, count=first.count + 1, **lines)
+            self._wants_lines |= self._found[key].origin is self._found[key].used is None
+        for name, value in report.checked.items():
+            self._checked[name] = self._checked.get(name, 0) + value
+        self._not_checked.update(dict.fromkeys(report.not_checked))
+        self._world_size = max(self._world_size, report.world_size)
+
+    def _act(self, report: Report, own: Report, *, together: bool) -> None:
         if self._on_mismatch == "ignore":
             return
         if report.errors and self._on_mismatch == "raise":
-            raise DeviceMismatchError(report)
+            error = DeviceMismatchError(report)
+            if report.world_size > 1 and not together:
+                # the launcher may kill this process before its traceback is out
+                print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+            raise error
         for finding in own.findings:
             self._warn(finding, own.world_size)
 
     def _warn(self, finding: Finding, world_size: int) -> None:
         """Say a finding once, at the user's line where it is known."""
-        key = (finding.rule, finding.name, finding.origin)
-        if finding.severity == "note" or key in self._told:
+        seen = self._found[finding.rule, finding.name, finding.device]
+        if finding.severity == "note" or seen.count > 1:
             return
-        self._told.add(key)
         text = str(Report((finding,), world_size=world_size))
         if finding.origin is None:
             warnings.warn(text, DeviceCheckWarning, stacklevel=2)
         else:
             warnings.warn_explicit(text, DeviceCheckWarning, finding.origin.filename, finding.origin.lineno)
 
-    def _confess(self) -> None:
-        """A fault of ours: say so once, and let training go on."""
-        if not self._faulty:
-            self._faulty = True
-            log.warning("DeviceCheck failed and is of no use in this run; please report this.", exc_info=True)
-
 
 def _texts(name: str, values: Sequence[str]) -> tuple[str, ...]:
     if isinstance(values, str) or not all(isinstance(value, str) for value in values):
         raise TypeError(f"DeviceCheck({name}={values!r}): a list of strings is needed.")
     return tuple(values)
-
-
-def _agree(report: Report, trainer: Any) -> Report:
-    """Let all processes know of an error that one found, before any of them goes on."""
-    if trainer.world_size == 1 or not (dist.is_available() and dist.is_initialized()):
-        return report
-    if trainer.strategy.reduce_boolean_decision(not report.errors, all=True):
-        return report
-    reports: list[Any] = [None] * trainer.world_size
-    dist.all_gather_object(reports, report.to_dict())
-    return merge_reports(Report.from_dict(data) for data in reports)
 
 
 def _annotate(exception: BaseException, module: torch.nn.Module) -> None:

@@ -14,6 +14,7 @@ from lightning_devcheck._policy import Expectation, declared, learned
 from lightning_devcheck._records import Origin, TensorRecord
 from lightning_devcheck._report import Report
 from lightning_devcheck._scan import spell_path, unregistered
+from lightning_devcheck._source import method_line
 
 
 def check_devices(
@@ -100,6 +101,7 @@ def inspect(
         origins={name: origin for name, origin in foreign.values() if origin is not None},
         optimized=None if optimized is None else frozenset(names[key] for key in optimized if key in names),
         strict=strict,
+        optimizer_line=method_line(type(module), "configure_optimizers"),
     )
     return Report(
         tuple(diagnose(evidence)),

@@ -36,6 +36,14 @@ def node_device(node: Any) -> torch.device | None:
     return metadata[0].device if metadata else None
 
 
+def is_joining(model: Any) -> bool:
+    """Whether a DDP-wrapped model runs under `torch.distributed.algorithms.Join`, so with uneven data.
+
+    ``_join_config`` is private (seen in torch 1.10 to 2.14); without it every process is taken to have as much data.
+    """
+    return bool(getattr(getattr(model, "_join_config", None), "enable", False))
+
+
 def callback_bases() -> tuple[type, ...]:
     """The ``Callback`` classes of the Lightning namespaces that are installed.
 

@@ -25,6 +25,7 @@ class Evidence:
         origins: Lines that assign plain attributes, by the attribute's name as typed.
         optimized: Names of the parameters that an optimizer holds; None where no optimizer is known.
         strict: Whether a parameter from outside the module is a mistake wherever it is kept.
+        optimizer_line: The line that makes the optimizer.
     """
 
     graph: GraphRecord
@@ -33,6 +34,7 @@ class Evidence:
     origins: Mapping[str, Origin] = field(default_factory=dict)
     optimized: frozenset[str] | None = None
     strict: bool = True
+    optimizer_line: Origin | None = None
 
 
 def diagnose(evidence: Evidence) -> list[Finding]:
@@ -120,7 +122,8 @@ def _unoptimized(evidence: Evidence) -> Iterator[Finding]:
     own = [leaf for leaf in evidence.graph.leaves if leaf.registered and leaf.device in evidence.expectation.devices]
     left_out = (leaf for leaf in own if leaf.name not in evidence.optimized)
     for name, records in _grouped(left_out).items():
-        yield _finding("unoptimized-parameter", records[0], frozenset(), name=name, used=_first(records[0].trace))
+        lines = {"origin": evidence.optimizer_line, "used": _first(records[0].trace)}
+        yield _finding("unoptimized-parameter", records[0], frozenset(), name=name, **lines)
 
 
 def _finding(rule: str, record: TensorRecord, allowed: Iterable[torch.device], **fields: Any) -> Finding:

@@ -15,6 +15,7 @@ from typing import Any
 from lightning_devcheck._records import Origin
 
 FRAMEWORKS = ("torch", "lightning", "pytorch_lightning", "lightning_fabric", "torchmetrics", "lightning_devcheck")
+_INSTALLED = f"{os.sep}site-packages{os.sep}"
 _TRACE_LINE = re.compile(r'\s*File "(?P<filename>.+)", line (?P<lineno>\d+), in (?P<function>.+)\n(?:\s*(?P<line>.*))?')
 
 
@@ -28,15 +29,22 @@ def _framework_folders() -> tuple[str, ...]:
     )
 
 
+def _package(filename: str) -> str:
+    """The top package of an installed file; empty for a file that is not installed."""
+    return filename.rpartition(_INSTALLED)[2].partition(os.sep)[0] if _INSTALLED in filename else ""
+
+
+def _is_host(filename: str) -> bool:
+    return _package(filename) in ("lightning", "pytorch_lightning", "lightning_fabric")
+
+
 @functools.cache
 def is_framework(filename: str) -> bool:
     """Whether a file is torch's, Lightning's, torchmetrics', ours or Python's own."""
     if filename.startswith("<frozen"):
         return True
-    in_packages = f"{os.sep}site-packages{os.sep}" in filename
-    top = filename.rpartition(f"{os.sep}site-packages{os.sep}")[2].partition(os.sep)[0]
-    if in_packages:
-        return top in FRAMEWORKS
+    if _package(filename):
+        return _package(filename) in FRAMEWORKS
     return filename.startswith(_framework_folders())
 
 
@@ -47,12 +55,14 @@ def user_lines(trace: Iterable[str]) -> tuple[Origin, ...]:
         trace: Frames as `traceback.format_stack` writes them, outermost first.
     """
     found = [match for frame in trace if (match := _TRACE_LINE.match(frame))]
+    hosts = [index for index, match in enumerate(found) if _is_host(match["filename"])]
+    found = found[hosts[0] :] if hosts else found  # what comes before is the script that called trainer.fit
     origins = [
         Origin(match["filename"], int(match["lineno"]), (match["line"] or "").strip(), match["function"])
         for match in reversed(found)
         if not is_framework(match["filename"])
     ]
-    return tuple(sorted(origins, key=lambda origin: f"{os.sep}site-packages{os.sep}" in origin.filename))
+    return tuple(sorted(origins, key=lambda origin: bool(_package(origin.filename))))
 
 
 def line_of(filename: str, lineno: int, function: str = "") -> Origin:
@@ -79,6 +89,19 @@ def attribute_origin(owner: type, attribute: str) -> Origin | None:
         for node in _class_body(filename, cls.__qualname__):
             if any(_is_self_attribute(target, attribute) for target in _targets(node)):
                 return line_of(filename, node.lineno)
+    return None
+
+
+def method_line(owner: type, method: str) -> Origin | None:
+    """The last ``return`` of a method in the source of a class or its bases, else its ``def``."""
+    for cls in owner.__mro__:
+        filename = getattr(sys.modules.get(cls.__module__), "__file__", None)
+        if method not in vars(cls) or filename is None or is_framework(filename):
+            continue
+        for node in _class_body(filename, cls.__qualname__):
+            if isinstance(node, ast.FunctionDef) and node.name == method:
+                returns = [inner for inner in ast.walk(node) if isinstance(inner, ast.Return)]
+                return line_of(filename, (returns or [node])[-1].lineno, method)
     return None
 
 

@@ -17,7 +17,7 @@ LAYERS = (
     ("_render", "_devices", "_source", "_rules"),
     ("_report",),
     ("_errors", "_simulate"),
-    ("_graph", "_scan", "_policy", "_causes", "_metric"),
+    ("_graph", "_scan", "_policy", "_causes", "_metric", "_agreement"),
     ("_diagnose", "_explain", "_check"),
     ("_callback", "_activation"),
     ("_preflight",),

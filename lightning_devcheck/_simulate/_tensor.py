@@ -186,6 +186,10 @@ def move(tensor: torch.Tensor, args: Sequence[Any], kwargs: dict[str, Any]) -> t
         args: A device, dtype or other tensor and what follows, as `torch.Tensor.to` takes them.
         kwargs: Likewise.
     """
+    if torch.nn.parameter.is_lazy(tensor):
+        raise NotImplementedError(
+            "lazy parameters are not simulated: run one batch through the module on the CPU first"
+        )
     device, options = _parse_to(args, kwargs)
     if device is not None and device.type != "meta":  # C++ helpers that group by device hand back `meta`
         index = running().index_of(device) if device.type == "cuda" else None
