@@ -219,9 +219,9 @@ class DeviceCheck(_Base):
         for finding in report.findings:
             key = (finding.rule, finding.name, finding.device)
             first = self._found.get(key, dataclasses.replace(finding, count=0))
-            lines = {"origin": first.origin or finding.origin, "used": first.used or finding.used}
-            self._found[key] = dataclasses.replace(first, count=first.count + 1, **lines)
-            self._wants_lines |= self._found[key].origin is self._found[key].used is None
+            origin, used = first.origin or finding.origin, first.used or finding.used
+            self._found[key] = dataclasses.replace(first, count=first.count + 1, origin=origin, used=used)
+            self._wants_lines |= origin is used is None
         for name, value in report.checked.items():
             self._checked[name] = self._checked.get(name, 0) + value
         self._not_checked.update(dict.fromkeys(report.not_checked))
