@@ -1,0 +1,84 @@
+"""Small models with the graphs of real ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+Build = Callable[[], tuple[nn.Module, Callable[[int], torch.Tensor]]]
+
+
+def mlp(layers: int, width: int = 32) -> tuple[nn.Module, Callable[[int], torch.Tensor]]:
+    """Linear layers with ReLU between."""
+    net = nn.Sequential(*(layer for _ in range(layers) for layer in (nn.Linear(width, width), nn.ReLU())))
+    return net, lambda batch: net(torch.randn(batch, width)).mean()
+
+
+class Bottleneck(nn.Module):
+    """A residual block of three convolutions."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        sizes = [(1, 0), (3, 1), (1, 0)]
+        self.convs = nn.ModuleList(nn.Conv2d(channels, channels, k, padding=p, bias=False) for k, p in sizes)
+        self.norms = nn.ModuleList(nn.BatchNorm2d(channels) for _ in sizes)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Add the block to its input."""
+        out = x
+        for conv, norm in zip(self.convs, self.norms, strict=True):
+            out = F.relu(norm(conv(out)))
+        return x + out
+
+
+def residual(blocks: int = 16, channels: int = 8) -> tuple[nn.Module, Callable[[int], torch.Tensor]]:
+    """As many layers as ResNet-50: nearly every second node is a leaf."""
+    net = nn.Sequential(nn.Conv2d(3, channels, 3, padding=1), *(Bottleneck(channels) for _ in range(blocks)))
+    return net, lambda batch: net(torch.randn(batch, 3, 8, 8)).mean()
+
+
+def transformer(layers: int, width: int = 32) -> tuple[nn.Module, Callable[[int], torch.Tensor]]:
+    """Encoder layers with attention and a feed-forward part."""
+    layer = nn.TransformerEncoderLayer(width, 4, 2 * width, batch_first=True)
+    net = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
+    return net, lambda batch: net(torch.randn(batch, 8, width)).mean()
+
+
+def dense(layers: int = 40, growth: int = 4) -> tuple[nn.Module, Callable[[int], torch.Tensor]]:
+    """Every layer reads all earlier ones, as in DenseNet."""
+    net = nn.ModuleList(nn.Linear(growth * (i + 1), growth) for i in range(layers))
+
+    def loss(batch: int) -> torch.Tensor:
+        features = [torch.randn(batch, growth)]
+        for layer in net:
+            features.append(F.relu(layer(torch.cat(features, 1))))
+        return torch.cat(features, 1).mean()
+
+    return net, loss
+
+
+def recurrent(steps: int = 1000, width: int = 16) -> tuple[nn.Module, Callable[[int], torch.Tensor]]:
+    """One cell over many steps: few leaves, a deep graph."""
+    net = nn.ModuleList([nn.Linear(width, width), nn.Linear(width, width)])
+
+    def loss(batch: int) -> torch.Tensor:
+        hidden, inputs = torch.zeros(batch, width), torch.randn(steps, batch, width)
+        for step in inputs:
+            hidden = torch.tanh(net[0](step) + net[1](hidden))
+        return hidden.mean()
+
+    return net, loss
+
+
+MODELS: dict[str, Build] = {
+    "MLP, 10 layers": lambda: mlp(10),
+    "MLP, 100 layers": lambda: mlp(100),
+    "residual, 48 convolutions": residual,
+    "dense, 40 layers": dense,
+    "transformer, 12 layers": lambda: transformer(12),
+    "transformer, 48 layers": lambda: transformer(48),
+    "RNN, 1,000 steps": recurrent,
+}
