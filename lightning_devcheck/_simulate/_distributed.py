@@ -1,0 +1,81 @@
+"""Stand-ins for ``torch.distributed`` for the time of a simulation: NCCL is spoken over gloo."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch.distributed as dist
+
+from lightning_devcheck._simulate._operators import tensors_of
+from lightning_devcheck._simulate._tensor import SimulatedTensor
+
+COLLECTIVES = ["all_reduce", "broadcast", "reduce", "all_gather", "all_gather_into_tensor", "gather", "scatter"]
+COLLECTIVES += ["reduce_scatter", "reduce_scatter_tensor", "all_to_all", "all_to_all_single"]
+COLLECTIVES += ["send", "recv", "isend", "irecv"]
+
+
+def distributed_stand_ins() -> Iterable[tuple[Any, str, Any]]:
+    """What to replace: owner, attribute and stand-in."""
+    if not dist.is_available():
+        return
+    nccl_groups: set[str] = set()
+    starters = {
+        "init_process_group": _starter(dist.init_process_group, nccl_groups),
+        "new_group": _group_maker(dist.new_group, nccl_groups),
+        "is_nccl_available": lambda: True,
+    }
+    for name, stand_in in starters.items():
+        yield dist, name, stand_in
+        yield dist.distributed_c10d, name, stand_in
+    # only under the public name: torch's own object collectives hand CPU tensors to gloo, and may
+    for name in COLLECTIVES:
+        yield dist, name, _collective(getattr(dist, name), nccl_groups)
+
+
+def _starter(original: Callable[..., Any], nccl_groups: set[str]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def init_process_group(backend: Any = None, *args: Any, **kwargs: Any) -> Any:
+        kwargs.pop("device_id", None)
+        wants_nccl = backend is None or "nccl" in str(backend)
+        result = original("gloo" if wants_nccl else backend, *args, **kwargs)
+        if wants_nccl:
+            nccl_groups.add(_name(None))
+        return result
+
+    return init_process_group
+
+
+def _group_maker(original: Callable[..., Any], nccl_groups: set[str]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def new_group(ranks: Any = None, timeout: Any = None, backend: Any = None, *args: Any, **kwargs: Any) -> Any:
+        kwargs.pop("device_id", None)
+        wants_nccl = "nccl" in str(backend) if backend else _name(None) in nccl_groups
+        group = original(ranks, timeout, "gloo" if wants_nccl else backend, *args, **kwargs)
+        if wants_nccl and group is not dist.GroupMember.NON_GROUP_MEMBER:
+            nccl_groups.add(_name(group))
+        return group
+
+    return new_group
+
+
+def _name(group: Any) -> str:
+    return str((dist.group.WORLD if group is None else group).group_name)
+
+
+def _collective(original: Callable[..., Any], nccl_groups: set[str]) -> Callable[..., Any]:
+    """Refuse a CPU tensor where NCCL would."""
+
+    @functools.wraps(original)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        group = kwargs.get("group")
+        if nccl_groups and dist.is_initialized() and _name(group) in nccl_groups:
+            for tensor in tensors_of((*args, *kwargs.values())):
+                if not isinstance(tensor, SimulatedTensor):
+                    error = RuntimeError(f"No backend type associated with device type {tensor.device.type}")
+                    error.func, error.devices, error.argument = original, (tensor.device,), None  # type: ignore[attr-defined]
+                    raise error
+        return original(*args, **kwargs)
+
+    return call

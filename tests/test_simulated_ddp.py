@@ -1,0 +1,82 @@
+"""Simulated ranks: real processes, real gloo collectives, pretended devices."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+
+from lightning_devcheck import simulate_cuda
+from tests.helpers.training import Clean, make_loader, make_trainer
+
+pytestmark = pytest.mark.ddp
+
+
+class Watched(Clean):
+    """Saves each rank's device and weights at the end."""
+
+    def __init__(self, folder):
+        super().__init__()
+        self.folder = folder
+
+    def training_step(self, batch, batch_idx):
+        loss = F.mse_loss(self.net(batch), batch)
+        self.log("loss", loss, sync_dist=True, on_step=False, on_epoch=True)
+        return loss
+
+    def on_train_end(self):
+        weights = [value for tensor in self.state_dict().values() for value in tensor.flatten().tolist()]
+        data = {"device": str(self.device), "weights": weights}
+        (self.folder / f"{self.global_rank}.json").write_text(json.dumps(data))
+
+
+def train(folder, **kwargs):
+    """Two ranks train; what each saved comes back."""
+    folder.mkdir()
+    torch.manual_seed(5)
+    make_trainer(devices=2, strategy="ddp_fork", **kwargs).fit(Watched(folder), make_loader(6))
+    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)]
+
+
+@pytest.mark.parametrize("options", [{}, {"accumulate_grad_batches": 2}], ids=str)
+def test_two_simulated_ranks_train_as_two_cpu_ranks(tmp_path, options):
+    """Two ranks on cuda:0 and cuda:1 end with the weights of two plain CPU ranks, bit for bit."""
+    plain = train(tmp_path / "plain", accelerator="cpu", **options)
+    with simulate_cuda(devices=2):
+        simulated = train(tmp_path / "simulated", accelerator="gpu", **options)
+    assert [rank["device"] for rank in simulated] == ["cuda:0", "cuda:1"]
+    assert [rank["weights"] for rank in simulated] == [rank["weights"] for rank in plain]
+
+
+def test_nccl_is_spoken_over_gloo_and_refuses_the_cpu():
+    """A group asked for as NCCL starts, reduces device tensors, and refuses CPU tensors in NCCL's words."""
+    with simulate_cuda(devices=1):
+        store = dist.HashStore()
+        dist.init_process_group("nccl", store=store, rank=0, world_size=1, device_id=torch.device("cuda", 0))
+        try:
+            total = torch.full((2,), 3.0, device="cuda")
+            dist.all_reduce(total)
+            assert total.tolist() == [3.0, 3.0]
+            gathered = [torch.zeros(2, device="cuda")]
+            dist.all_gather(gathered, total)
+            assert gathered[0].tolist() == [3.0, 3.0]
+            with pytest.raises(RuntimeError, match="No backend type associated with device type cpu"):
+                dist.all_reduce(torch.ones(2))
+            objects = [None]
+            dist.all_gather_object(objects, {"rank": 0})
+            assert objects == [{"rank": 0}]
+        finally:
+            dist.destroy_process_group()
+
+
+def test_a_gloo_group_takes_cpu_tensors():
+    """A group asked for as gloo refuses nothing."""
+    with simulate_cuda(devices=1):
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        try:
+            dist.all_reduce(torch.ones(2))
+        finally:
+            dist.destroy_process_group()
