@@ -89,9 +89,8 @@ def preflight(
         try:
             trainer.fit(module, data if _is_data(data) else list(data))
         except Exception:
-            reports = _saved(folder)
-            if not any(report.errors for report in reports) and not collector.explained:
-                raise
+            if not any(Path(folder).glob("*-exception.json")):
+                raise  # nothing to do with devices
         return merge_reports(_saved(folder))
 
 
@@ -130,12 +129,9 @@ def _collector(module: torch.nn.Module, check: DeviceCheck, folder: Path) -> Any
     base = _namespace(module).Callback
 
     class Collector(base):  # type: ignore[misc,valid-type]
-        explained = False
-
         def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
             report = explain(exception, pl_module)
             if report is not None:
-                self.explained = True
                 self._save(trainer, report, "exception")
 
         def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
