@@ -42,8 +42,9 @@ if __name__ == "__main__":
     if "idle" not in sys.argv:
         strategy = next((word for word in sys.argv if word.startswith("ddp")), "auto")
         data = torch.utils.data.DataLoader(torch.randn(400, 4), batch_size=2)
-        trainer = pl.Trainer(accelerator="gpu", devices=1 if strategy == "auto" else 2, strategy=strategy, max_epochs=50,
-                             logger=False, enable_checkpointing=False, enable_progress_bar=False)
+        quiet = dict(logger=False, enable_checkpointing=False, enable_progress_bar=False)
+        devices = 1 if strategy == "auto" else 2
+        trainer = pl.Trainer(accelerator="gpu", devices=devices, strategy=strategy, max_epochs=50, **quiet)
         trainer.fit(Net(), data)
 """
 
@@ -161,7 +162,7 @@ def test_a_module(script):
 
 
 def test_scan(tmp_path):
-    """scan makes a class and lists what Lightning will not move."""
+    """The scan command makes a class and lists what Lightning will not move."""
     (tmp_path / "models.py").write_text(
         "import torch\nclass Net(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
         "        self.class_weights = torch.ones(3)\n"
