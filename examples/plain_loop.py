@@ -19,10 +19,8 @@ class Classifier(nn.Module):
     def __init__(self, mistake):
         super().__init__()
         self.layer = nn.Linear(8, 3)
-        if mistake:
-            self.temperature = torch.tensor(1.0, requires_grad=True)
-        else:
-            self.temperature = nn.Parameter(torch.tensor(1.0))
+        make = torch.Tensor.requires_grad_ if mistake else nn.Parameter
+        self.temperature = make(torch.tensor(1.0))
 
     def forward(self, x):
         return self.layer(x) / self.temperature

@@ -1,0 +1,177 @@
+"""The documentation is true: docstring examples and pages run, commands work, links lead somewhere, the site builds."""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import lightning_devcheck
+from lightning_devcheck._rules import RULES
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+FENCE = re.compile(r"^( *)```(\{?[\w-]*\}?)[^\n]*\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+# what other tests or .ci/run run, by the first words of the command
+ELSEWHERE = {
+    "pip install": "tests/test_packaging.py and .ci/run",
+    "pytest": "this run, and tests/test_examples.py",
+    "ruff": ".ci/run",
+    "mypy": ".ci/run",
+    "sphinx-build": "test_site_builds",
+    "bash .ci/": ".ci/run",
+    "python -m tests.benchmarks": "the benchmarks' own run",
+}
+
+
+def blocks(page, *languages):
+    """The page's fenced blocks in these languages, without their indentation."""
+    for indent, language, text in FENCE.findall(page.read_text(encoding="utf-8")):
+        if language in languages:
+            yield re.sub(f"^{indent}", "", text, flags=re.MULTILINE)
+
+
+def file_in(block):
+    """The name and text of the file that a block tells the reader to write (its first line is ``# NAME.py``)."""
+    name, _, text = block.partition("\n")
+    return (name[2:], text.lstrip("\n")) if re.fullmatch(r"# [\w/.]+\.(py|yaml)", name) else None
+
+
+def commands(page):
+    """The commands of a page's ``bash`` blocks, one a line, comments dropped."""
+    for block in blocks(page, "bash"):
+        for line in block.replace("\\\n", " ").splitlines():
+            for command in re.split(r"\s&&\s", line.partition(" #")[0].strip()):
+                if command and not command.startswith("#"):
+                    yield command
+
+
+def run(command, folder):
+    """Run a shell command as a reader would who installed the checkout and sits in the folder."""
+    tools = folder / "tools"
+    tools.mkdir(exist_ok=True)
+    script = tools / "lightning-devcheck"
+    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -W ignore -m lightning_devcheck "$@"\n')
+    script.chmod(0o755)
+    (tools / "python").write_text(f'#!/bin/sh\nexec "{sys.executable}" -W ignore "$@"\n')
+    (tools / "python").chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+    environment |= {"OMP_NUM_THREADS": "1", "NO_COLOR": "1", "COLUMNS": "200"}
+    done = subprocess.run(
+        ["bash", "-c", command], cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True, timeout=240,
+    )  # fmt: skip
+    return done.returncode, done.stdout
+
+
+def plain(line):
+    """A line with its blanks and its measured times made equal."""
+    return re.sub(r"\b\d+(\.\d+)? s\b", "N s", " ".join(line.split()))
+
+
+def sessions(block):
+    """The commands of a ``console`` block, each with the lines it is said to print."""
+    for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+        command, _, output = part.partition("\n")
+        yield command, [plain(line) for line in output.splitlines() if line.strip() not in ("", "...")]
+
+
+def missing(expected, output):
+    """The first expected line that the output does not have at or after the place of the one before it."""
+    lines = iter([plain(line) for line in output.splitlines()])
+    return next((line for line in expected if line not in lines), None)
+
+
+@pytest.mark.parametrize("name", sorted(set(lightning_devcheck.__all__) - {"__version__"}))
+def test_docstring_examples_run(name):
+    """Every public name has an example, or its methods have, and it shows what it says."""
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
+    tests = doctest.DocTestFinder(recurse=False).find(getattr(lightning_devcheck, name), name)
+    for test in tests:
+        runner.run(test)
+    assert runner.failures == 0
+    assert runner.tries > 0 or name in {"Finding", "DeviceMismatchError", "DeviceCheckWarning"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_python_blocks_parse(page):
+    """Every Python block of every page is Python."""
+    for block in blocks(page, "python"):
+        ast.parse(block)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_links_lead_somewhere(page):
+    """Every link to a file of the project leads to one, and its anchor to a heading there."""
+    text = FENCE.sub("", page.read_text(encoding="utf-8"))
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if re.match(r"[a-z]+:", target):
+            continue
+        name, _, anchor = target.partition("#")
+        linked = (page.parent / name).resolve() if name else page
+        assert linked.exists(), f"{page.name} links to {target}"
+        assert not anchor or anchor in anchors(linked), f"{page.name} links to {target}"
+
+
+def anchors(page):
+    """The anchors of a page: its headings as GitHub and MyST spell them, and the named targets."""
+    text = page.read_text(encoding="utf-8")
+    headings = re.findall(r"^#+ (.+)$", FENCE.sub("", text), flags=re.MULTILINE)
+    slugs = {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+    return slugs | set(re.findall(r"^\(([\w-]+)\)=$", text, flags=re.MULTILINE))
+
+
+def test_every_rule_has_its_section():
+    """Each rule that a report can name is a section of rules.md."""
+    assert set(RULES) <= anchors(ROOT / "docs/rules.md")
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if "```console" in page.read_text(encoding="utf-8")], ids=lambda page: page.name
+)
+def test_page_works_when_followed(page, tmp_path):
+    """Followed from top to bottom, a page's files and commands give the output that it shows."""
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    for block in blocks(page, "python", "yaml", "console"):
+        if file := file_in(block):
+            (tmp_path / file[0]).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / file[0]).write_text(file[1], encoding="utf-8")
+        for command, expected in sessions(block):
+            _, output = run(command, tmp_path)
+            assert (command, missing(expected, output)) == (command, None), output
+
+
+@pytest.mark.parametrize(
+    "command", sorted({command for page in PAGES for command in commands(page)}), ids=lambda command: command[:60]
+)
+def test_command_runs(command, tmp_path):
+    """Each command of a page is known to the project and does not fail for a wrong option or a missing file."""
+    if any(command.startswith(words) for words in ELSEWHERE):
+        return
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    for name, text in filter(None, map(file_in, blocks(ROOT / "docs/tutorial.md", "python"))):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    (tmp_path / "train.log").write_text(
+        "Traceback (most recent call last):\nRuntimeError: Expected all tensors to be on the same device, "
+        "but found at least two devices, cuda:0 and cpu!\n"
+    )
+    code, output = run(command, tmp_path)
+    assert code in (0, 1), output
+
+
+def test_site_builds(tmp_path):
+    """Sphinx builds the site without a warning."""
+    for module in ("sphinx", "furo", "myst_parser"):
+        pytest.importorskip(module)
+    options = ["-q", "-W", "--keep-going", "-b", "html", "-d", str(tmp_path / "doctrees")]
+    command = [sys.executable, "-m", "sphinx", *options, str(ROOT / "docs"), str(tmp_path / "site")]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout
+    api = (tmp_path / "site/api.html").read_text(encoding="utf-8")
+    assert all(f"lightning_devcheck.{name}" in api for name in lightning_devcheck.__all__ if name != "__version__")
