@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -24,6 +26,19 @@ sequence_number: Callable[[], int] = _probe(torch, "_C._autograd._get_sequence_n
 
 # the type of a leaf's graph node has no public name
 AccumulateGrad: Any = type(torch.autograd.graph.get_gradient_edge(torch.zeros((), requires_grad=True)).node)
+
+
+def node_number(node: Any) -> int:
+    """When a graph node was made, as `sequence_number` counts; leaves have the largest number there is.
+
+    ``Node._sequence_nr`` is private (seen in torch 1.10 to 2.14); without it every node is as new as can be.
+    """
+    number = getattr(node, "_sequence_nr", None)
+    return sys.maxsize if number is None else int(number())
+
+
+# keeps ``__torch_function__`` of other people's tensor classes from running; documented for authors of such classes
+no_torch_function: Any = _probe(torch, "_C.DisableTorchFunctionSubclass") or contextlib.nullcontext
 
 
 def node_device(node: Any) -> torch.device | None:
@@ -52,3 +67,25 @@ def callback_bases() -> tuple[type, ...]:
     names = ("lightning.pytorch.callbacks", "pytorch_lightning.callbacks")
     found = [name for name in names if importlib.util.find_spec(name.partition(".")[0]) is not None]
     return tuple(importlib.import_module(name).Callback for name in found)
+
+
+def fork_processes(strategy: Any) -> bool:
+    """Let a strategy object start its processes by forking; False where it is none that starts processes so.
+
+    ``DDPStrategy._start_method`` is private (seen in Lightning 2.0 to 2.6); without it such an object is refused.
+    """
+    if not hasattr(strategy, "_start_method"):
+        return False
+    strategy._start_method = "fork"
+    return True
+
+
+def isolate_rng() -> Any:
+    """A context that puts back the state of the random generators of Python, NumPy and torch's CPU.
+
+    It is in ``utilities.seed`` of either Lightning namespace, without a name at the top.
+    """
+    packages = ("lightning", "pytorch_lightning")
+    found = next(name for name in packages if importlib.util.find_spec(name) is not None)
+    parent = "lightning.pytorch" if found == "lightning" else found
+    return importlib.import_module(f"{parent}.utilities.seed").isolate_rng(include_cuda=False)

@@ -7,14 +7,14 @@ import functools
 import linecache
 import os
 import re
-import sys
 import sysconfig
+import types
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from lightning_devcheck._records import Origin
 
 FRAMEWORKS = ("torch", "lightning", "pytorch_lightning", "lightning_fabric", "torchmetrics", "lightning_devcheck")
+REGISTRARS = ("register_buffer", "register_parameter", "add_module", "register_module", "add_state")
 _INSTALLED = f"{os.sep}site-packages{os.sep}"
 _TRACE_LINE = re.compile(r'\s*File "(?P<filename>.+)", line (?P<lineno>\d+), in (?P<function>.+)\n(?:\s*(?P<line>.*))?')
 
@@ -80,38 +80,74 @@ def parse(filename: str) -> ast.Module | None:
 
 
 def attribute_origin(owner: type, attribute: str) -> Origin | None:
-    """The first ``self.attribute = …`` in the source of a class or its bases."""
+    """The line of a class or its bases that gives ``self.attribute`` its value.
+
+    The last one that assigns more than a constant counts: ``self.layer = None`` in ``__init__`` is a placeholder.
+    ``register_buffer`` and its like count where nothing else assigns the attribute.
+    """
     for cls in owner.__mro__:
-        module = sys.modules.get(cls.__module__)
-        filename = getattr(module, "__file__", None)
-        if filename is None or is_framework(filename):
-            continue
-        for node in _class_body(filename, cls.__qualname__):
-            if any(_is_self_attribute(target, attribute) for target in _targets(node)):
-                return line_of(filename, node.lineno)
+        source = class_source(cls)
+        lineno = _assignments(*source).get(attribute) if source else None
+        if source and lineno:
+            return line_of(source[0], lineno)
     return None
+
+
+def class_source(cls: type) -> tuple[str, str, int] | None:
+    """File, name and a line of a class of the user's; None for the classes of frameworks and of C extensions."""
+    for member in list(vars(cls).values()):
+        function = member.__func__ if type(member) in (staticmethod, classmethod) else member
+        if type(function) is types.FunctionType and not is_framework(function.__code__.co_filename):
+            return function.__code__.co_filename, cls.__name__, function.__code__.co_firstlineno
+    return None
+
+
+@functools.lru_cache(maxsize=256)
+def _assignments(filename: str, name: str, lineno: int) -> dict[str, int]:
+    """The line that gives each attribute of a class its value."""
+    weak: dict[str, int] = {}
+    strong: dict[str, int] = {}
+    for node in class_body(filename, name, lineno):
+        for attribute in _assigned_attributes(node):
+            constant = isinstance(getattr(node, "value", None), ast.Constant)
+            partial = isinstance(node, (ast.Expr, ast.AugAssign)) or any(map(_is_item, _targets(node)))
+            if partial or constant:
+                weak.setdefault(attribute, node.lineno)
+            else:
+                strong[attribute] = node.lineno
+    return {**weak, **strong}
+
+
+def _assigned_attributes(node: ast.stmt) -> Iterator[str]:
+    """Attributes of ``self`` that a statement assigns or registers."""
+    for target in _targets(node):
+        yield from _self_attributes(target)
+    call = node.value if isinstance(node, ast.Expr) else None
+    if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.args:
+        first = call.args[0]
+        if call.func.attr in REGISTRARS and isinstance(first, ast.Constant) and isinstance(first.value, str):
+            yield first.value
 
 
 def method_line(owner: type, method: str) -> Origin | None:
     """The last ``return`` of a method in the source of a class or its bases, else its ``def``."""
     for cls in owner.__mro__:
-        filename = getattr(sys.modules.get(cls.__module__), "__file__", None)
-        if method not in vars(cls) or filename is None or is_framework(filename):
-            continue
-        for node in _class_body(filename, cls.__qualname__):
+        source = class_source(cls) if method in vars(cls) else None
+        for node in class_body(*source) if source else ():
             if isinstance(node, ast.FunctionDef) and node.name == method:
-                returns = [inner for inner in ast.walk(node) if isinstance(inner, ast.Return)]
-                return line_of(filename, (returns or [node])[-1].lineno, method)
+                returns = [inner.lineno for inner in ast.walk(node) if isinstance(inner, ast.Return)]
+                return line_of(source[0] if source else "", (returns or [node.lineno])[-1], method)
     return None
 
 
-def _class_body(filename: str, qualname: str) -> Iterator[ast.stmt]:
-    """The statements of a class, by its name; the last part of ``outer.<locals>.Name`` decides."""
-    name = qualname.rpartition(".")[2]
+def class_body(filename: str, name: str, lineno: int) -> Iterator[ast.stmt]:
+    """The statements of the class of that name that holds a line, in the order of the source."""
     tree = parse(filename)
     for node in ast.walk(tree) if tree else ():
-        if isinstance(node, ast.ClassDef) and node.name == name:
-            yield from (inner for inner in ast.walk(node) if isinstance(inner, ast.stmt))
+        if isinstance(node, ast.ClassDef) and node.name == name and node.lineno <= lineno <= (node.end_lineno or 0):
+            found = [inner for inner in ast.walk(node) if isinstance(inner, ast.stmt)]
+            yield from sorted(found, key=lambda inner: inner.lineno)
+            return
 
 
 def _targets(node: ast.stmt) -> list[ast.expr]:
@@ -120,13 +156,16 @@ def _targets(node: ast.stmt) -> list[ast.expr]:
     return [node.target] if isinstance(node, (ast.AnnAssign, ast.AugAssign)) else []
 
 
-def _is_self_attribute(target: ast.expr, attribute: str) -> bool:
+def _is_item(target: ast.expr) -> bool:
+    return isinstance(target, ast.Subscript)
+
+
+def _self_attributes(target: ast.expr) -> Iterator[str]:
     if isinstance(target, (ast.Tuple, ast.List)):
-        return any(_is_self_attribute(item, attribute) for item in target.elts)
-    while isinstance(target, ast.Subscript):
+        for element in target.elts:
+            yield from _self_attributes(element)
+        return
+    while isinstance(target, (ast.Subscript, ast.Starred)):
         target = target.value
-    return isinstance(target, ast.Attribute) and target.attr == attribute and _is_name(target.value, "self")
-
-
-def _is_name(node: Any, name: str) -> bool:
-    return isinstance(node, ast.Name) and node.id == name
+    if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id in ("self", "cls"):
+        yield target.attr

@@ -14,16 +14,17 @@ import lightning_devcheck
 PACKAGE = Path(lightning_devcheck.__file__).parent
 LAYERS = (
     ("_version", "_records", "_compat"),
-    ("_render", "_devices", "_source", "_rules"),
-    ("_report",),
+    ("_render", "_devices", "_source", "_rules", "_values", "_statements"),
+    ("_report", "_naming", "_causes"),
     ("_errors", "_simulate"),
-    ("_graph", "_scan", "_policy", "_causes", "_agreement", "_weights"),
+    ("_graph", "_scan", "_policy", "_agreement", "_weights"),
     ("_metric",),
     ("_diagnose", "_explain"),
-    ("_check",),
+    ("_check", "_training"),
     ("_callback",),
     ("_activation",),
-    ("_preflight",),
+    ("_collect", "_launch"),
+    ("_preflight", "_script"),
     ("_cli", "_pytest_plugin"),
     ("__init__", "__main__"),
 )

@@ -1,0 +1,268 @@
+"""Why a tensor is where it is, and what to write instead, read off the source line that made it."""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from lightning_devcheck._records import Origin
+from lightning_devcheck._statements import (
+    HERE,
+    calls_in,
+    calls_torch,
+    is_factory,
+    is_move,
+    parse_line,
+    with_device_argument,
+    with_own_device,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What is known of one culprit.
+
+    Attributes:
+        rule: The rule it breaks.
+        name: As the user typed it.
+        made: The statement that made it.
+        used: The text of the line where it met the others.
+        function: The function that ``made`` is in.
+        device: Where the culprit is.
+    """
+
+    rule: str
+    name: str
+    made: ast.stmt
+    used: str
+    function: str
+    device: str
+
+    @property
+    def value(self) -> ast.expr | None:
+        """What is assigned, returned or called."""
+        return getattr(self.made, "value", None)
+
+    @property
+    def attribute(self) -> str:
+        """The attribute of ``self`` that is assigned, else nothing."""
+        targets = self.made.targets if isinstance(self.made, ast.Assign) else [getattr(self.made, "target", None)]
+        target = targets[0]
+        owned = isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == "self"
+        return target.attr if owned and isinstance(target, ast.Attribute) else ""
+
+
+def cause_of(
+    rule: str, name: str, origin: Origin | None, used: Origin | None, device: str, expected: str
+) -> tuple[str, str]:
+    """Say why a culprit is where it is and what to write instead, from the line that made it.
+
+    Args:
+        rule: The rule it breaks.
+        name: As the user typed it.
+        origin: The line that made it, where known.
+        used: The line where it met the others, where known.
+        device: Where it is.
+        expected: Where it should be.
+
+    Returns:
+        Why and fix; empty where the rule's own words are all that can be said.
+    """
+    made = parse_line(origin.line) if origin else None
+    if made is None:
+        return "", ""
+    case = Case(rule, name, made, used.line if used else "", origin.function if origin else "", device)
+    return next((found for cause in CAUSES if (found := cause(case)) is not None), ("", ""))
+
+
+def _discarded_move(case: Case) -> tuple[str, str] | None:
+    call = case.made.value if isinstance(case.made, ast.Expr) else None
+    if call is None or not is_move(call) or not isinstance(call, ast.Call):
+        return None
+    receiver = ast.unparse(call.func.value)  # type: ignore[attr-defined]
+    return (
+        f".{call.func.attr}() returns a new tensor, which this line throws away; {receiver} stays on {case.device}.",  # type: ignore[attr-defined]
+        f"{receiver} = {ast.unparse(call)}",
+    )
+
+
+def _generator(case: Case) -> tuple[str, str] | None:
+    calls = [c for c in calls_in(case.made) if calls_torch(c, "Generator")]
+    if not calls:
+        return None
+    return (
+        "A generator draws on its own device only, and Lightning does not move it.",
+        with_device_argument(case.made, lambda call: calls_torch(call, "Generator")),
+    )
+
+
+def _written_out(case: Case) -> tuple[str, str] | None:
+    """A device written out in the code."""
+    if not case.device.startswith("cuda"):
+        return None
+    line = with_own_device(case.made)
+    if line is None:
+        return None
+    return "The device written out here is right on one process and wrong on every other.", line
+
+
+def _loaded(case: Case) -> tuple[str, str] | None:
+    if not any(calls_torch(call, "load") for call in calls_in(case.made)):
+        return None
+    return (
+        "torch.load puts a tensor on the device it was saved from, or on map_location; nothing moves it after that.",
+        with_device_argument(case.made, lambda call: calls_torch(call, "load"), "map_location"),
+    )
+
+
+def _optimizer(case: Case) -> tuple[str, str] | None:
+    calls = [c for c in calls_in(case.made) if "parameters()" in ast.unparse(c)]
+    if not case.attribute or not calls or case.rule not in ("optimizer-device", "mixed-devices"):
+        return None
+    return (
+        "It was made before Lightning moved the module, and keeps copies of the parameters from before the move.",
+        f"def configure_optimizers(self):\n    return {ast.unparse(case.value)}" if case.value else "",
+    )
+
+
+def _early_move(case: Case) -> tuple[str, str] | None:
+    moved = any(is_move(call) and HERE in ast.unparse(call) for call in calls_in(case.made))
+    if not moved or not case.attribute or case.device != "cpu":
+        return None
+    value = ast.unparse(case.value) if case.value else "tensor"
+    plain = value.removesuffix(f".to({HERE})")
+    return (
+        f"While __init__ runs, self.device is still the CPU, so this .to() does nothing; and what is not a parameter\n"
+        f"or buffer is not moved later. self.{case.attribute} stays on the CPU.",
+        f'self.register_buffer("{case.attribute}", {plain}, persistent=False)',
+    )
+
+
+def _container(case: Case) -> tuple[str, str] | None:
+    """Modules, metrics or parameters in a plain list or dict."""
+    value, attribute = case.value, case.attribute
+    kinds = (ast.List, ast.ListComp, ast.Tuple, ast.Dict, ast.DictComp, ast.GeneratorExp)
+    if not attribute or not isinstance(value, kinds):
+        return None
+    text, mapping = ast.unparse(value), isinstance(value, (ast.Dict, ast.DictComp))
+    metric = case.rule.endswith("metric") or case.rule == "metric-device"
+    if not metric and not case.rule.endswith(("module", "parameter")):
+        return None
+    bare = case.rule.endswith("parameter") and "Parameter(" in text
+    kind = ("Parameter" if bare else "Module") + ("Dict" if mapping else "List")
+    what = "A metric" if metric else "A parameter" if bare else "A module"
+    plain = "dict" if mapping else "tuple" if isinstance(value, ast.Tuple) else "list"
+    lost = "is not moved with the module" if metric else "is not moved, not trained, not saved, not synchronised"
+    return f"{what} in a plain {plain} {lost}.", f"self.{attribute} = nn.{kind}({text})"
+
+
+def _held(case: Case) -> tuple[str, str] | None:
+    """A tensor in a plain attribute, or in something that an attribute holds."""
+    attribute, value = case.attribute, case.value
+    if not attribute or value is None or case.rule not in ("unregistered-tensor", "mixed-devices", "leaf-device"):
+        return None
+    if case.function not in ("", "__init__", "configure_model", "setup") and any(map(is_factory, calls_in(case.made))):
+        return None
+    last = case.name.rpartition(".")[2].partition("[")[0]
+    if case.name.partition("[")[0] == f"self.{attribute}" == case.name:
+        trained = "requires_grad=True" in ast.unparse(value)
+        text = ast.unparse(value)
+        if trained:
+            return (
+                "A tensor that requires a gradient is not a parameter: it is not moved, not trained, not saved.",
+                f"self.{attribute} = nn.Parameter({text.replace(', requires_grad=True', '')})",
+            )
+        return (
+            "A tensor in a plain attribute is not moved with the module: only parameters and buffers are.",
+            f'self.register_buffer("{attribute}", {text}, persistent=False)',
+        )
+    last = last if last.isidentifier() and last not in ("keywords", "args") else "values"
+    return (
+        f"self.{attribute} is a plain object to Lightning: the tensor in it is not moved with the module.",
+        f'self.register_buffer("{last}", …, persistent=False)  (and read it from there)',
+    )
+
+
+def _rebuilt(case: Case) -> tuple[str, str] | None:
+    call = next(
+        (c for c in calls_in(case.made) if calls_torch(c, "tensor") and "requires_grad=True" in ast.unparse(c)), None
+    )
+    if call is None or case.attribute:
+        return None
+    return (
+        "torch.tensor copies the numbers into a new CPU leaf; requires_grad=True only hides that nothing is connected.",
+        "torch.stack([...]).sum() of the terms themselves, or their sum",
+    )
+
+
+def _running_sum(case: Case) -> tuple[str, str] | None:
+    if not (f"{case.name} +=" in case.used or (case.name.startswith("torch.") and "sum(" in case.used)):
+        return None
+    if not any(map(is_factory, calls_in(case.made))):
+        return None
+    why = "A running sum stays on the device of the tensor it starts from; this one starts on the CPU."
+    if case.name.startswith("torch."):
+        start = case.used.replace(f", {case.name}", "").partition("#")[0].strip()
+        return why, f"{start}\n(the sum starts from its first term)"
+    return (
+        why,
+        f"start from the first term, or {case.name} = torch.zeros((), device={HERE}),\n"
+        "or let LossAccumulator add the terms up: total = self.losses(terms)",
+    )
+
+
+def _constant(case: Case) -> tuple[str, str] | None:
+    """A tensor of the source file itself."""
+    if case.function or case.attribute or not case.name.isupper() or not isinstance(case.made, ast.Assign):
+        return None
+    name = case.name.lower()
+    return (
+        "A tensor of the source file belongs to no module: nothing moves it.",
+        f'self.register_buffer("{name}", {case.name}, persistent=False)  (in __init__; then use self.{name})',
+    )
+
+
+def _factory(case: Case) -> tuple[str, str] | None:
+    call = next((call for call in calls_in(case.made) if is_factory(call)), None)
+    if call is None:
+        return None
+    why = f"{ast.unparse(call.func)} makes its tensor on the CPU unless it is given a device."
+    return why, with_device_argument(case.made, is_factory)
+
+
+def _layer(case: Case) -> tuple[str, str] | None:
+    if case.rule != "parameter-device" or not case.attribute or case.function in ("__init__", "configure_model"):
+        return None
+    return (
+        "A layer made here comes after Lightning has moved the module, and after the optimizer was made.",
+        f"make self.{case.attribute} in __init__ or configure_model (nn.LazyLinear where its size is not known yet)",
+    )
+
+
+def _to_host(case: Case) -> tuple[str, str] | None:
+    moved = [c for c in calls_in(case.made) if is_move(c) and ast.unparse(c).endswith((".cpu()", ".to('cpu')"))]
+    if not moved or case.device != "cpu":
+        return None
+    kept = copy.deepcopy(case.made)
+    line = ast.unparse(kept).replace(".cpu()", "").replace(".to('cpu')", "")
+    return "This line copies it to the CPU: a copy and a wait in every step.", line
+
+
+CAUSES: tuple[Callable[[Case], tuple[str, str] | None], ...] = (
+    _discarded_move,
+    _generator,
+    _written_out,
+    _loaded,
+    _optimizer,
+    _early_move,
+    _container,
+    _rebuilt,
+    _running_sum,
+    _constant,
+    _held,
+    _layer,
+    _to_host,
+    _factory,
+)

@@ -1,0 +1,96 @@
+"""Gradients on the wrong device: which backward or hook of the user's returned them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+from lightning_devcheck._explain._frames import Frame
+from lightning_devcheck._explain._messages import Match
+from lightning_devcheck._explain._names import Named
+from lightning_devcheck._graph import trace_of, walk
+from lightning_devcheck._records import Origin
+from lightning_devcheck._source import class_body, class_source, line_of, parse
+from lightning_devcheck._statements import is_factory, is_move
+from lightning_devcheck._values import inside, is_a
+
+HOOKS = ("register_hook", "register_post_accumulate_grad_hook", "register_full_backward_hook", "register_prehook")
+
+
+def blame_backward(
+    match: Match, frames: Sequence[Frame], root: torch.nn.Module | None
+) -> tuple[Named, Origin | None] | None:
+    """The backward or hook that a gradient error comes from, and the forward line of its node where recorded."""
+    if match.hook is not None:
+        hook = next(_hooks(match.hook, frames, root), None)
+        return None if hook is None else (hook, None)
+    for node in _nodes(frames):
+        used = next(iter(trace_of(node)), None)
+        function = getattr(type(node), "_forward_cls", None)
+        line = None if function is None else _backward_line(function, certain=not match.node)
+        if function is not None and line is not None and match.node in ("", type(node).__name__):
+            return Named(f"{function.__name__}.backward", line, "backward"), used
+        if used is not None and match.node == type(node).__name__:
+            return Named(match.node, used, "backward"), used
+    hook = next(_hooks(None, frames, root), None)  # the gradient that a hook changed reaches the next node
+    return None if hook is None else (hook, None)
+
+
+def _nodes(frames: Sequence[Frame]) -> list[Any]:
+    """The graph nodes behind the tensors that the frames around backward hold."""
+    found: dict[Any, None] = {}
+    for frame in frames:
+        for value in frame.names.values():
+            for _, tensor in inside(value, "", depth=1):
+                if is_a(tensor, torch.Tensor) and tensor.grad_fn is not None:
+                    found[tensor.grad_fn] = None
+    nodes: dict[Any, None] = {}
+    for root in list(found)[-20:]:
+        nodes.update(dict.fromkeys(walk(root)[0]))
+    return list(nodes)
+
+
+def _backward_line(function: type, *, certain: bool) -> Origin | None:
+    """The line in a Function's ``backward`` that leaves the device: a factory or a move, else its ``return``."""
+    source = class_source(function)
+    for node in class_body(*source) if source else ():
+        if source and isinstance(node, ast.FunctionDef) and node.name == "backward":
+            leaving = _leaving(node, certain)
+            return None if leaving is None else line_of(source[0], leaving.lineno, "backward")
+    return None
+
+
+def _leaving(function: ast.FunctionDef, certain: bool) -> ast.stmt | None:
+    statements = [node for node in ast.walk(function) if isinstance(node, ast.stmt) and node is not function]
+    leaving = [s for s in statements if any(is_factory(n) or is_move(n) for n in ast.walk(s))]
+    returns = [s for s in statements if isinstance(s, ast.Return)]
+    return next(iter(leaving if certain else [*leaving, *returns[-1:], function]), None)
+
+
+def _hooks(name: str | None, frames: Sequence[Frame], root: torch.nn.Module | None) -> Iterator[Named]:
+    """Lines of the user's that register a hook which moves its gradient, or one of that name."""
+    files = [source[0] for cls in (type(root).__mro__ if root is not None else ()) if (source := class_source(cls))]
+    files += [frame.filename for frame in frames if frame.is_user]
+    for filename in dict.fromkeys(files):
+        tree = parse(filename)
+        functions = {n.name: n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)} if tree else {}
+        for node in ast.walk(tree) if tree else ():
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in HOOKS:
+                hook = _hook_of(node, functions)
+                leaving = hook is not None and any(is_move(n) or is_factory(n) for n in ast.walk(hook))
+                if leaving and name in (None, "", _hook_name(node)):
+                    owner = ast.unparse(node.func.value).replace("'", '"')
+                    yield Named(f"hook on {owner}", line_of(filename, node.lineno), "hook")
+
+
+def _hook_of(call: ast.Call, functions: dict[str, ast.FunctionDef]) -> ast.AST | None:
+    hook = call.args[0] if call.args else None
+    return functions.get(_hook_name(call)) if isinstance(hook, (ast.Name, ast.Attribute)) else hook
+
+
+def _hook_name(call: ast.Call) -> str:
+    hook = call.args[0] if call.args else None
+    return hook.id if isinstance(hook, ast.Name) else hook.attr if isinstance(hook, ast.Attribute) else "<lambda>"

@@ -1,0 +1,101 @@
+"""Statements that make or move tensors: how to tell them, and how to rewrite them for the right device."""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Callable, Iterator
+
+# torch functions that make a tensor on the CPU unless told otherwise
+FACTORIES = frozenset({"zeros", "ones", "empty", "full", "rand", "randn", "randint", "randperm", "arange", "linspace"})
+FACTORIES |= {"logspace", "eye", "tensor", "as_tensor", "asarray", "scalar_tensor", "tril_indices", "triu_indices"}
+FACTORIES |= {"hann_window", "hamming_window", "blackman_window", "bartlett_window", "kaiser_window", "empty_strided"}
+FACTORIES |= {"sparse_coo_tensor", "sparse_csr_tensor"}
+# the same, without a device argument
+OLD_FACTORIES = frozenset({"Tensor", "FloatTensor", "DoubleTensor", "HalfTensor", "LongTensor", "IntTensor"})
+OLD_FACTORIES |= {"BoolTensor", "from_numpy", "frombuffer", "normal"}
+MOVES = ("to", "cuda", "cpu")
+HERE = "self.device"
+
+
+def parse_line(line: str) -> ast.stmt | None:
+    """The statement on a line; None where it is not a whole one."""
+    for text in (line, f"{line} pass"):
+        try:
+            body = ast.parse(text).body
+        except (SyntaxError, ValueError, RecursionError):
+            continue
+        return body[0] if body else None
+    return None
+
+
+def is_factory(node: ast.AST) -> bool:
+    """Whether a call makes a tensor and names no device."""
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return False
+    known = node.func.attr in FACTORIES | OLD_FACTORIES and isinstance(node.func.value, ast.Name)
+    return known and node.func.value.id in ("torch", "th") and device_argument(node) is None  # type: ignore[attr-defined]
+
+
+def is_move(node: ast.AST) -> bool:
+    """Whether a call copies a tensor to a device."""
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in MOVES
+
+
+def device_argument(call: ast.Call) -> ast.expr | None:
+    """The device that a call names by keyword."""
+    return next((word.value for word in call.keywords if word.arg in ("device", "map_location")), None)
+
+
+def calls_in(node: ast.AST) -> Iterator[ast.Call]:
+    """All calls in a statement or expression."""
+    return (inner for inner in ast.walk(node) if isinstance(inner, ast.Call))
+
+
+def calls_torch(call: ast.Call, name: str) -> bool:
+    """Whether a call is of torch's function of that name."""
+    return isinstance(call.func, ast.Attribute) and call.func.attr == name and "torch" in ast.unparse(call.func)
+
+
+def with_device_argument(made: ast.stmt, wanted: Callable[[ast.Call], bool], keyword: str = "device") -> str:
+    """The statement with ``device=self.device`` in the calls that want it."""
+    tree = copy.deepcopy(made)
+    for call in list(calls_in(tree)):
+        if not wanted(call):
+            continue
+        if isinstance(call.func, ast.Attribute) and call.func.attr in OLD_FACTORIES:
+            call.func, call.args, call.keywords = _moved(call), [ast.parse(HERE, mode="eval").body], []
+            continue
+        call.keywords = [word for word in call.keywords if word.arg != keyword]
+        call.keywords.append(ast.keyword(keyword, ast.parse(HERE, mode="eval").body))
+    return spell(tree)
+
+
+def _moved(call: ast.Call) -> ast.Attribute:
+    return ast.Attribute(ast.Call(call.func, call.args, call.keywords), "to", ast.Load())
+
+
+def with_own_device(made: ast.stmt) -> str | None:
+    """The statement with ``self.device`` for each device written out; None where there is none."""
+    tree = copy.deepcopy(made)
+    found = False
+    for call in list(calls_in(tree)):
+        here = ast.parse(HERE, mode="eval").body
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "cuda":
+            call.func.attr, call.args, call.keywords, found = "to", [here], [], True
+        for position, argument in enumerate(call.args):
+            if _is_device(argument):
+                call.args[position], found = here, True
+        for word in call.keywords:
+            if _is_device(word.value):
+                word.value, found = here, True
+    return spell(tree) if found else None
+
+
+def _is_device(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("cuda")
+
+
+def spell(tree: ast.stmt) -> str:
+    """The text of a statement."""
+    return ast.unparse(ast.fix_missing_locations(tree)).replace("'", '"')
