@@ -1,0 +1,70 @@
+"""The losses of a step as one tensor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lightning_devcheck._metric._terms import Losses, check_stacked, order_terms, refuse_terms
+
+
+class Stacker:
+    """Puts the losses of a step into one tensor, beside what else is added to the sums.
+
+    Args:
+        names: The terms in declared order.
+        skip_nan: Whether a NaN term is left out; then an absent term is a NaN one, else it is a zero with a flag.
+    """
+
+    def __init__(self, names: tuple[str, ...], *, skip_nan: bool) -> None:
+        self._names = names
+        self._skip_nan = skip_nan
+        self._constants: dict[Any, Tensor] = {}
+
+    def stack(self, losses: Losses) -> tuple[Tensor, tuple[str, ...] | None]:
+        """``[1, *terms]`` in declared order, after ``[0, *flags]`` where terms are absent, and who is present then.
+
+        Raises:
+            DeviceMismatchError: If a term is on another device than the first.
+            TypeError, ValueError, KeyError: As `LossAccumulator.forward`.
+        """
+        names = self._names
+        if isinstance(losses, Tensor):
+            check_stacked(losses, names)
+            return torch.cat([self._constant(1.0, losses)[None], losses]), None
+        terms, present = order_terms(losses, names)
+        try:
+            one = self._constant(1.0, terms[0])
+            stacked = torch.stack([one, *terms] if present is None else self._with_absent(one, terms, present))
+            right = stacked.dim() == 1 and all(map(Tensor.is_floating_point, terms))
+        except (TypeError, RuntimeError, AttributeError):
+            refuse_terms(terms, present or names)
+            raise
+        if not right:
+            refuse_terms(terms, present or names)
+        return stacked, present
+
+    def _with_absent(self, one: Tensor, terms: list[Tensor], present: tuple[str, ...]) -> list[Tensor]:
+        here = dict(zip(present, terms, strict=True))
+        if self._skip_nan:
+            nan = self._constant(torch.nan, one)
+            return [one, *(here.get(name, nan) for name in self._names)]
+        zero = self._constant(0.0, one)
+        flags = [zero if name in here else one for name in self._names]
+        return [zero, *flags, one, *(here.get(name, zero) for name in self._names)]
+
+    def _constant(self, value: float, like: Tensor) -> Tensor:
+        """A 0-dim constant beside the losses, made once; compiled code makes it as part of its graph."""
+        if torch.compiler.is_compiling():
+            return torch.full((), value, dtype=like.dtype, device=like.device)
+        key = (str(value), like.device, like.dtype)
+        found = self._constants.get(key)
+        if found is None:
+            with torch.inference_mode(False):  # one made in validation serves training as well
+                found = self._constants[key] = torch.full((), value, dtype=like.dtype, device=like.device)
+        return found
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_constants": {}}

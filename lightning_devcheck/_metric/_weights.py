@@ -1,0 +1,136 @@
+"""Names and weights of the terms of a loss: what is accepted, and how they are read and set."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from numbers import Real
+from typing import Any
+
+import torch
+from torch import Tensor
+
+RESERVED = "loss"  # the name of the total
+WITHOUT_FLOAT64 = {"mps"}  # device types; sums are held in two float32 there
+
+
+def best_dtype(device: torch.device) -> torch.dtype:
+    """The most precise floating-point type of a device."""
+    return torch.float32 if device.type in WITHOUT_FLOAT64 else torch.float64
+
+
+class Weights(MutableMapping[str, float]):
+    """The weights by name, as Python floats; names are fixed, values can be set at any time.
+
+    Setting one reads nothing from a device, and compiled code is not compiled again.
+
+    Args:
+        given: Name → weight, a sequence of weights (named ``0``, ``1``, …), or a number of terms of weight 1.
+
+    Raises:
+        TypeError: If ``given`` is none of these, or a name or weight is of the wrong type.
+        ValueError: If there is no term, a weight is not finite, or a term is called ``loss``.
+    """
+
+    def __init__(self, given: Mapping[str, float] | Sequence[float] | int) -> None:
+        self._values: dict[str, float] = {}
+        for name, weight in _pairs(given):
+            self._values[_checked_name(name)] = _checked_weight(name, weight)
+        if not self._values:
+            raise ValueError(f"LossAccumulator(weights={given!r}): at least one term is needed.")
+        self.names = tuple(self._values)
+        self._initial = dict(self._values)
+        # [1 + K]: the first belongs to the number of samples, which is no part of the total
+        self.tensor = torch.tensor([0.0, *self._values.values()], dtype=best_dtype(torch.get_default_device()))
+        self._copies: dict[Any, Tensor] = {}
+
+    @property
+    def changed(self) -> bool:
+        """Whether a weight is not what it was at first."""
+        return self._values != self._initial
+
+    def like(self, terms: Tensor) -> Tensor:
+        """The weights ``[1 + K]`` where the terms are, in their dtype."""
+        if torch.compiler.is_compiling():
+            return self.tensor.to(device=terms.device, dtype=terms.dtype)
+        key = (terms.device, terms.dtype)
+        found = self._copies.get(key)
+        if found is None:
+            with torch.inference_mode(False):  # a copy made in validation serves training as well
+                values = [0.0, *self._values.values()]
+                found = self._copies[key] = torch.tensor(values, device=terms.device, dtype=terms.dtype)
+        return found
+
+    def move(self, device: torch.device) -> None:
+        """Hold the tensor on a device."""
+        with torch.inference_mode(False):
+            self.tensor = torch.tensor([0.0, *self._values.values()], device=device, dtype=best_dtype(device))
+        self._copies = {}
+
+    def __getitem__(self, name: str) -> float:
+        return self._values[name]
+
+    def __setitem__(self, name: str, weight: float) -> None:
+        if name not in self._values:
+            raise KeyError(unknown_name(name, self.names))
+        self._values[name] = _checked_weight(name, weight)
+        index = 1 + self.names.index(name)
+        self.tensor = _with(self.tensor, index, self._values[name])
+        self._copies = {key: _with(copy, index, self._values[name]) for key, copy in self._copies.items()}
+
+    def __delitem__(self, name: str) -> None:
+        raise TypeError(f"the terms are fixed; weights[{name!r}] = 0.0 switches one off.")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __repr__(self) -> str:
+        return repr(self._values)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_copies": {}}
+
+
+def _with(tensor: Tensor, index: int, value: float) -> Tensor:
+    """A copy with one element set; the old tensor may be saved in a graph that still goes backward."""
+    with torch.inference_mode(False):
+        tensor = tensor.clone()
+        tensor[index].fill_(value)
+        return tensor
+
+
+def _pairs(given: Any) -> list[tuple[Any, Any]]:
+    if isinstance(given, Mapping):
+        return list(given.items())
+    if isinstance(given, int) and not isinstance(given, bool):
+        return [(str(index), 1.0) for index in range(given)]
+    if isinstance(given, Sequence) and not isinstance(given, (str, bytes)):
+        return [(str(index), weight) for index, weight in enumerate(given)]
+    raise TypeError(
+        f"LossAccumulator(weights={given!r}) is a {type(given).__name__}; "
+        "use a mapping name → weight, a sequence of weights or a number of terms."
+    )
+
+
+def _checked_name(name: object) -> str:
+    if not isinstance(name, str):
+        raise TypeError(f"LossAccumulator(weights=…): the name {name!r} is a {type(name).__name__}; use a string.")
+    if name == RESERVED:
+        raise ValueError(f"LossAccumulator(weights=…): {RESERVED!r} is the name of the total; use another.")
+    return name
+
+
+def _checked_weight(name: object, weight: object) -> float:
+    if not isinstance(weight, Real) or isinstance(weight, bool):
+        raise TypeError(f"the weight of {name!r} is {weight!r}, a {type(weight).__name__}; use a Python number.")
+    if not math.isfinite(weight):
+        raise ValueError(f"the weight of {name!r} is {weight!r}; use a finite number.")
+    return float(weight)
+
+
+def unknown_name(name: object, names: Sequence[str]) -> str:
+    """What is said of a name that was not declared."""
+    return f"no term is named {name!r}; the terms are {', '.join(map(repr, names))}."
