@@ -15,6 +15,7 @@ from lightning_devcheck._statements import (
     is_factory,
     is_move,
     parse_line,
+    spell,
     with_device_argument,
     with_own_device,
 )
@@ -118,13 +119,38 @@ def _loaded(case: Case) -> tuple[str, str] | None:
 
 
 def _optimizer(case: Case) -> tuple[str, str] | None:
-    calls = [c for c in calls_in(case.made) if "parameters()" in ast.unparse(c)]
-    if not case.attribute or not calls or case.rule not in ("optimizer-device", "mixed-devices"):
+    call = case.value if isinstance(case.value, ast.Call) else None
+    made = call is not None and "parameters()" in ast.unparse(call) and _is_class(call.func)
+    if not case.attribute or not made or case.rule not in ("optimizer-device", "mixed-devices"):
         return None
     return (
         "It was made before Lightning moved the module, and keeps copies of the parameters from before the move.",
         f"def configure_optimizers(self):\n    return {ast.unparse(case.value)}" if case.value else "",
     )
+
+
+def _is_class(function: ast.expr) -> bool:
+    return ast.unparse(function).rpartition(".")[2][:1].isupper()
+
+
+def _copies(case: Case) -> tuple[str, str] | None:
+    """Copies of parameters, taken before the module moved."""
+    text = ast.unparse(case.value) if case.value is not None else ""
+    sources = ("parameters()", "deepcopy(", "state_dict()")
+    if not case.attribute or not any(source in text for source in sources):
+        return None
+    return (
+        f"self.{case.attribute} holds copies that were made before Lightning moved the module; nothing moves them.",
+        f"def on_fit_start(self):  # the module has been moved\n    {spell(case.made)}",
+    )
+
+
+def _output(case: Case) -> tuple[str, str] | None:
+    """What a layer returns that was put on another device."""
+    if not isinstance(case.value, ast.Call) or ast.unparse(case.value.func) != case.name:
+        return None
+    why = f"{case.name} was put on {case.device}, and what it returns is there too."
+    return why, f"{spell(case.made)}.to({HERE})"
 
 
 def _early_move(case: Case) -> tuple[str, str] | None:
@@ -155,7 +181,7 @@ def _container(case: Case) -> tuple[str, str] | None:
     what = "A metric" if metric else "A parameter" if bare else "A module"
     plain = "dict" if mapping else "tuple" if isinstance(value, ast.Tuple) else "list"
     lost = "is not moved with the module" if metric else "is not moved, not trained, not saved, not synchronised"
-    return f"{what} in a plain {plain} {lost}.", f"self.{attribute} = nn.{kind}({text})"
+    return f"{what} in a plain {plain} {lost}.", f"self.{attribute} = nn.{kind}({text})".replace("'", '"')
 
 
 def _held(case: Case) -> tuple[str, str] | None:
@@ -255,7 +281,9 @@ CAUSES: tuple[Callable[[Case], tuple[str, str] | None], ...] = (
     _generator,
     _written_out,
     _loaded,
+    _output,
     _optimizer,
+    _copies,
     _early_move,
     _container,
     _rebuilt,

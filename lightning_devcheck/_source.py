@@ -87,9 +87,9 @@ def attribute_origin(owner: type, attribute: str) -> Origin | None:
     """
     for cls in owner.__mro__:
         source = class_source(cls)
-        lineno = _assignments(*source).get(attribute) if source else None
-        if source and lineno:
-            return line_of(source[0], lineno)
+        found = _assignments(*source).get(attribute) if source else None
+        if source and found:
+            return line_of(source[0], *found)
     return None
 
 
@@ -103,18 +103,21 @@ def class_source(cls: type) -> tuple[str, str, int] | None:
 
 
 @functools.lru_cache(maxsize=256)
-def _assignments(filename: str, name: str, lineno: int) -> dict[str, int]:
-    """The line that gives each attribute of a class its value."""
-    weak: dict[str, int] = {}
-    strong: dict[str, int] = {}
+def _assignments(filename: str, name: str, lineno: int) -> dict[str, tuple[int, str]]:
+    """The line that gives each attribute of a class its value, and the method it is in."""
+    weak: dict[str, tuple[int, str]] = {}
+    strong: dict[str, tuple[int, str]] = {}
+    method = ""
     for node in class_body(filename, name, lineno):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            method = node.name
         for attribute in _assigned_attributes(node):
             constant = isinstance(getattr(node, "value", None), ast.Constant)
             partial = isinstance(node, (ast.Expr, ast.AugAssign)) or any(map(_is_item, _targets(node)))
             if partial or constant:
-                weak.setdefault(attribute, node.lineno)
+                weak.setdefault(attribute, (node.lineno, method))
             else:
-                strong[attribute] = node.lineno
+                strong[attribute] = (node.lineno, method)
     return {**weak, **strong}
 
 

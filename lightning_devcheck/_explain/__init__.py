@@ -17,11 +17,12 @@ from lightning_devcheck._errors import DeviceMismatchError
 from lightning_devcheck._explain._backward import blame_backward
 from lightning_devcheck._explain._frames import Frame, evaluate, mentions, read_frames
 from lightning_devcheck._explain._messages import GRAD_SCALER, Match, recognize
-from lightning_devcheck._explain._names import Named, Search, locate, made_in_place
+from lightning_devcheck._explain._names import Named, Search, ast_base, locate, made_in_place
 from lightning_devcheck._records import Finding, Operand, Origin, describe
 from lightning_devcheck._report import Report
 from lightning_devcheck._rules import make_finding
 from lightning_devcheck._source import user_lines
+from lightning_devcheck._statements import parse_line
 from lightning_devcheck._values import is_a, tensors_of
 
 RAISED = (RuntimeError, ValueError, TypeError, AssertionError)  # what torch and its friends raise
@@ -185,8 +186,17 @@ class Scene:
         if met is None:
             return self._unmet()
         index, culprit, others = met
+        others = self._others() or others
         search = Search(self.frames, self.root, culprit[1], device_of(culprit[1]), self.expected)
         return self._finding(search.name(index) or Named(culprit[0], None, "local"), culprit[1], others)
+
+    def _others(self) -> list[Pair]:
+        """What the user's own line mentions that is where it should be."""
+        frame = next((frame for frame in reversed(self.frames) if frame.is_user), None)
+        if frame is None:
+            return []
+        held = [pair for m in mentions(frame.failing(), frame) for pair in m.tensors()]
+        return [pair for pair in held if device_of(pair[1]) == self.expected]
 
     def _expected_device(self) -> torch.device | None:
         """Where things belong: where the message says, else where most parameters are."""
@@ -210,6 +220,8 @@ class Scene:
             if "lightning_devcheck" in frame.filename and not frame.is_user:
                 continue
             pairs = [pair for m in mentions(frame.failing(), frame) for pair in m.tensors()]
+            if not frame.is_user:  # torch hands arguments on by these names, which say nothing
+                pairs = [pair for pair in pairs if ast_base(pair[0]) not in ("args", "kwargs")]
             self.counted += len(pairs)
             if not frame.is_user:
                 pairs.sort(key=lambda pair: -pair[1].dim())  # a layer's weight says more than its bias
@@ -267,7 +279,12 @@ class Scene:
                 text, value = evaluate(node.value, frame)
                 device = next((d for d in map(_device, ("cpu",)) if d != self.expected), None)
                 if is_a(value, torch.Tensor):
-                    return self._finding(Named(text, frame.origin, "local"), None, [(text, value)], device=device)
+                    found = self._finding(Named(text, frame.origin, "local"), None, [(text, value)], device=device)
+                    statement = parse_line(frame.origin.line)
+                    if isinstance(statement, ast.Assign):
+                        copied = f"{text}.data.copy_({ast.unparse(statement.value)})"
+                        return dataclasses.replace(found, fix=copied)
+                    return found
         return None
 
     def _generator(self) -> Finding:
@@ -301,7 +318,7 @@ class Scene:
             expected=self.match.expected or self.expected or "",
             origin=named.origin,
             used=used,
-            why="" if named.kind == "backward" else why,
+            why="" if named.kind == "backward" else self.match.message.cause or why,
             fix=_gradient_fix(named, fix),
         )
 
