@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import doctest
+import importlib
 import os
 import re
 import subprocess
@@ -13,11 +14,17 @@ from pathlib import Path
 import pytest
 
 import lightning_devcheck
+from lightning_devcheck._explain._messages import CATALOGUE
 from lightning_devcheck._rules import RULES
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 FENCE = re.compile(r"^( *)```(\{?[\w-]*\}?)[^\n]*\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+# importing Lightning and torch's compiler replaces functions of torch for good: before the first test, not in it
+OBJECTS = {
+    name: getattr(lightning_devcheck, name) for name in sorted(set(lightning_devcheck.__all__) - {"__version__"})
+}
+importlib.import_module("torch._dynamo")
 # what other tests or .ci/run run, by the first words of the command
 ELSEWHERE = {
     "pip install": "tests/test_packaging.py and .ci/run",
@@ -88,11 +95,11 @@ def missing(expected, output):
     return next((line for line in expected if line not in lines), None)
 
 
-@pytest.mark.parametrize("name", sorted(set(lightning_devcheck.__all__) - {"__version__"}))
+@pytest.mark.parametrize("name", OBJECTS)
 def test_docstring_examples_run(name):
     """Every public name has an example, or its methods have, and it shows what it says."""
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
-    tests = doctest.DocTestFinder(recurse=False).find(getattr(lightning_devcheck, name), name)
+    tests = doctest.DocTestFinder(recurse=False).find(OBJECTS[name], name)
     for test in tests:
         runner.run(test)
     assert runner.failures == 0
@@ -130,6 +137,12 @@ def anchors(page):
 def test_every_rule_has_its_section():
     """Each rule that a report can name is a section of rules.md."""
     assert set(RULES) <= anchors(ROOT / "docs/rules.md")
+
+
+@pytest.mark.parametrize("name", ["errors.md", "errors.zh-CN.md"])
+def test_every_known_message_has_its_section(name):
+    """Each message that `explain` recognises is a section of the error catalogue, in both languages."""
+    assert {message.id for message in CATALOGUE} <= anchors(ROOT / "docs" / name)
 
 
 @pytest.mark.parametrize(
@@ -174,4 +187,4 @@ def test_site_builds(tmp_path):
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300)
     assert done.returncode == 0, done.stdout
     api = (tmp_path / "site/api.html").read_text(encoding="utf-8")
-    assert all(f"lightning_devcheck.{name}" in api for name in lightning_devcheck.__all__ if name != "__version__")
+    assert all(f"lightning_devcheck.{name}" in api for name in OBJECTS)
