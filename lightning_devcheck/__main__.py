@@ -4,5 +4,4 @@ import sys
 
 from lightning_devcheck._cli import main
 
-if __name__ == "__main__":
-    sys.exit(main())
+sys.exit(main())

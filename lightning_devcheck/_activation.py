@@ -6,7 +6,6 @@ import os
 from typing import Any
 
 VARIABLE = "LIGHTNING_DEVCHECK"
-REPORTS = "LIGHTNING_DEVCHECK_REPORTS"  # set by `lightning-devcheck run`, for its own processes
 ACTIONS: dict[str, Any] = {"1": "raise", "raise": "raise", "warn": "warn"}
 
 
@@ -18,10 +17,6 @@ def callbacks_from_environment() -> list[Any]:
     Raises:
         ValueError: If the variable has another value than ``raise``, ``warn`` or ``1`` (``0`` and nothing switch off).
     """
-    if REPORTS in os.environ:
-        from lightning_devcheck._launched import Launched  # `lightning-devcheck run` asks for its own callback
-
-        return [Launched()]
     value = os.environ.get(VARIABLE, "")
     if value in ("", "0"):
         return []

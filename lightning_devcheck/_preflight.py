@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import importlib
-import json
+import logging
+import os
+import sys
 import tempfile
-from collections.abc import Callable
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.multiprocessing import ProcessExitedException, ProcessRaisedException
 
 from lightning_devcheck._callback import DeviceCheck
+from lightning_devcheck._collect import Collector, save, saved
+from lightning_devcheck._compat import fork_processes
 from lightning_devcheck._explain import explain
 from lightning_devcheck._report import Report, merge_reports
+from lightning_devcheck._scan import scan
 from lightning_devcheck._simulate import simulate_cuda
 
 NAMESPACES = ("lightning.pytorch", "pytorch_lightning")
+LOGGERS = (*NAMESPACES, "lightning.fabric", "lightning_fabric")
 QUIET = {
     "logger": False,
     "enable_checkpointing": False,
@@ -26,6 +37,8 @@ QUIET = {
     "num_sanity_val_steps": 0,
     "max_epochs": 1,
 }
+# a run that takes longer than this says how far it is
+SILENT_S = 5.0
 
 
 def preflight(
@@ -41,23 +54,27 @@ def preflight(
 
     The real Trainer of the model's namespace runs with `DeviceCheck`, no logger and no checkpoint, inside
     `simulate_cuda`; no GPU is needed. One process runs on the *last* device, so that a written-out ``cuda:0`` shows;
-    ``strategy="ddp"`` runs ``devices`` real processes over gloo. Your model is left as it was.
+    ``strategy="ddp"`` runs ``devices`` real processes over gloo. Your model, the random numbers and the environment are
+    left as they were.
 
     Args:
         model: A LightningModule, of which a copy is run; or a callable that makes one, called inside the simulation, so
             that what ``__init__`` does with devices is seen.
-        data: A DataLoader, a LightningDataModule, or an iterable of batches.
+        data: A DataLoader, a LightningDataModule, or an iterable of batches; also used for validation where the model
+            has no loader of its own. None takes the model's own loaders.
         devices: How many devices to pretend, at least 1.
         steps: Training steps, and as many validation steps.
-        strategy: The Trainer's strategy; ``"ddp"`` and ``"ddp_spawn"`` start their processes by forking.
-        trainer_kwargs: Further arguments of the Trainer, such as ``precision``.
+        strategy: ``"auto"`` for one process; ``"ddp"``, its variants, or a ``DDPStrategy`` for one process per device.
+            The processes are forked, whatever the strategy would do.
+        trainer_kwargs: Further arguments of the Trainer, such as ``precision``. A `DeviceCheck` among its ``callbacks``
+            (with ``allow`` or ``ignore``) is used in place of the default one.
 
     Returns:
         The findings of all processes; ``report.ok`` where nothing is wrong. Takes the time of the steps on the CPU.
 
     Raises:
-        TypeError: If ``model`` is neither a LightningModule nor a callable that makes one.
-        ValueError: If ``devices`` or ``steps`` is not a positive integer.
+        TypeError: If ``model`` is neither a LightningModule nor a callable that makes one, or cannot be copied.
+        ValueError: If ``devices`` or ``steps`` is not a positive integer, or ``strategy`` is one that is not simulated.
         Exception: What the run raises that has nothing to do with devices, as it is.
 
     Example:
@@ -69,39 +86,71 @@ def preflight(
     """
     if type(steps) is not int or steps < 1:
         raise ValueError(f"preflight(steps={steps!r}): the number of steps is an integer of at least 1.")
-    with simulate_cuda(devices), tempfile.TemporaryDirectory() as folder:
-        module = _module(model)
-        check = DeviceCheck("ignore", every_n_steps=1, explain=False)
-        collector = _collector(module, check, Path(folder))
-        alone = strategy in ("auto", None)
-        trainer = _namespace(module).Trainer(
-            **{
-                **QUIET,
-                "accelerator": "gpu",
-                "devices": [devices - 1] if alone else devices,
-                "strategy": strategy if alone else _forked(strategy),
-                "limit_train_batches": steps,
-                "limit_val_batches": steps,
-                "callbacks": [check, collector],
-                **trainer_kwargs,
-            }
-        )
+    if "accelerator" in trainer_kwargs:
+        raise ValueError("preflight(accelerator=…): it always runs on simulated CUDA devices; leave the argument out.")
+    strategy = _forked(strategy)
+    copied = _copied(model) if isinstance(model, torch.nn.Module) else None
+    with tempfile.TemporaryDirectory() as name, _as_it_was(), simulate_cuda(devices):
+        folder, module = Path(name), copied
         try:
-            trainer.fit(module, data if _is_data(data) else list(data))
-        except Exception:
-            if not any(Path(folder).glob("*-exception.json")):
-                raise  # nothing to do with devices
-        return merge_reports(_saved(folder))
+            module = _checked(model() if copied is None and callable(model) else copied, model)
+            options = {"devices": [devices - 1] if strategy == "auto" else devices, "strategy": strategy}
+            _fit(module, data, steps, folder, {**options, **trainer_kwargs})
+        except Exception as error:
+            if not _is_explained(error, module, folder):
+                raise
+        found = [] if module is None else [scan(module)]
+        return merge_reports([*saved(folder), *found])
 
 
-def _module(model: Any) -> Any:
-    module = copy.deepcopy(model) if isinstance(model, torch.nn.Module) else model() if callable(model) else model
+def _fit(module: Any, data: Any, steps: int, folder: Path, options: dict[str, Any]) -> None:
+    callbacks = options.pop("callbacks", None) or []
+    callbacks = list(callbacks) if isinstance(callbacks, (list, tuple)) else [callbacks]
+    check = next((c for c in callbacks if isinstance(c, DeviceCheck)), None)
+    if check is None:
+        check = DeviceCheck("ignore", every_n_steps=1, explain=False)
+        callbacks.append(check)
+    limits = {"limit_train_batches": steps, "limit_val_batches": steps}
+    callbacks += [Collector(check, folder), _progress(module, steps)]
+    trainer = _namespace(module).Trainer(**{**QUIET, **limits, "accelerator": "gpu", **options, "callbacks": callbacks})
+    trainer.fit(module, **_loaders(module, data, steps))
+
+
+def _is_explained(error: Exception, module: Any, folder: Path) -> bool:
+    """Whether an exception is about devices; its findings are saved where a process has not done so already."""
+    reports = saved(folder)
+    if any(report.errors for report in reports) and _is_from_rank(error):
+        return True
+    report = explain(error, module)
+    if report is not None and not any(set(report.findings) <= set(other.findings) for other in reports):
+        known = {(finding.rule, finding.name) for other in reports for finding in other.findings}
+        if not all((finding.rule, finding.name) in known for finding in report.findings):
+            save(report, folder)
+    return report is not None
+
+
+def _is_from_rank(error: Exception) -> bool:
+    """Whether a process that the launcher started has failed: it has explained its exception itself."""
+    return isinstance(error, (ProcessRaisedException, ProcessExitedException))
+
+
+def _checked(module: Any, given: Any) -> Any:
     if not isinstance(module, torch.nn.Module) or _namespace(module) is None:
-        kind = type(module).__name__
+        kind = type(given if module is None else module).__name__
         raise TypeError(
-            f"preflight(model={model!r}): a LightningModule, or a callable that makes one; this is a {kind}."
+            f"preflight(model=…): a LightningModule, or a callable that makes one, is needed; this is a {kind}."
         )
     return module
+
+
+def _copied(model: torch.nn.Module) -> torch.nn.Module:
+    try:
+        return copy.deepcopy(model)
+    except Exception as error:
+        raise TypeError(
+            f"preflight(model=…): this {type(model).__name__} cannot be copied ({error}). Give a callable that makes "
+            "it: preflight(lambda: Model(...), data)."
+        ) from error
 
 
 def _namespace(module: torch.nn.Module) -> Any:
@@ -111,33 +160,80 @@ def _namespace(module: torch.nn.Module) -> Any:
     return importlib.import_module(found[0]) if found else None
 
 
-def _is_data(data: Any) -> bool:
-    return isinstance(data, torch.utils.data.DataLoader) or hasattr(data, "train_dataloader")
+def _loaders(module: Any, data: Any, steps: int) -> dict[str, Any]:
+    """The arguments of ``fit`` that hand over the data."""
+    if data is None:
+        return {}
+    if hasattr(data, "train_dataloader"):
+        return {"datamodule": data}
+    loader = data if isinstance(data, torch.utils.data.DataLoader) else _Batches(data, steps)
+    base = _namespace(module).LightningModule
+    validates = type(module).validation_step is not base.validation_step
+    own = type(module).val_dataloader is not base.val_dataloader
+    return {"train_dataloaders": loader, **({"val_dataloaders": loader} if validates and not own else {})}
+
+
+class _Batches:
+    """The first batches of any iterable, those of a generator too, as often as asked for."""
+
+    def __init__(self, data: Iterable[Any], steps: int) -> None:
+        self._batches = list(islice(data, steps))
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._batches)
+
+    def __len__(self) -> int:
+        return len(self._batches)
 
 
 def _forked(strategy: Any) -> Any:
-    """Processes are forked: what is simulated here is simulated there."""
-    return "ddp_fork" if strategy in ("ddp", "ddp_spawn") else strategy
+    """The strategy with processes that are forked: what is simulated here is simulated there."""
+    if strategy is None or strategy == "auto":
+        return "auto"
+    if isinstance(strategy, str) and strategy.startswith("ddp"):
+        options = strategy.removeprefix("ddp").removeprefix("_spawn").removeprefix("_fork").removeprefix("_notebook")
+        return f"ddp_fork{options}"
+    if fork_processes(strategy):
+        return strategy
+    raise ValueError(
+        f"preflight(strategy={strategy!r}) is not simulated; use 'auto' for one process, 'ddp', or a DDPStrategy."
+    )
 
 
-def _saved(folder: str) -> list[Report]:
-    return [Report.from_dict(json.loads(path.read_text())) for path in sorted(Path(folder).glob("*.json"))]
+@contextlib.contextmanager
+def _as_it_was() -> Iterator[None]:
+    """Put back what a run of a Trainer changes in this process, and keep Lightning's hints out of sight."""
+    from lightning_devcheck._compat import isolate_rng  # imports Lightning
+
+    environment = dict(os.environ)
+    levels = {name: logging.getLogger(name).level for name in LOGGERS}
+    with isolate_rng(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*(num_workers|many workers|logging interval|shuffle).*")
+        try:
+            for name in LOGGERS:
+                logging.getLogger(name).setLevel(logging.ERROR)
+            yield
+        finally:
+            for name, level in levels.items():
+                logging.getLogger(name).setLevel(level)
+            os.environ.clear()
+            os.environ.update(environment)
 
 
-def _collector(module: torch.nn.Module, check: DeviceCheck, folder: Path) -> Any:
-    """A callback that saves each process's report: with several processes this one has none of its own."""
-    base = _namespace(module).Callback
+def _progress(module: torch.nn.Module, steps: int) -> Any:
+    """A callback that tells how far a long run is."""
+    base: Any = _namespace(module).Callback
+    start = time.monotonic()
 
-    class Collector(base):  # type: ignore[misc,valid-type]
-        def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-            report = explain(exception, pl_module)
-            if report is not None:
-                self._save(trainer, report, "exception")
+    class Progress(base):  # type: ignore[misc]
+        def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+            elapsed = time.monotonic() - start
+            if elapsed > SILENT_S and trainer.is_global_zero:
+                print(f"preflight: training step {batch_idx + 1} of {steps}, {elapsed:.0f} s", file=sys.stderr)
 
-        def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
-            self._save(trainer, check.report, "check")
+        def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
+            elapsed = time.monotonic() - start
+            if elapsed > SILENT_S and trainer.is_global_zero:
+                print(f"preflight: validation, {elapsed:.0f} s", file=sys.stderr)
 
-        def _save(self, trainer: Any, report: Report, kind: str) -> None:
-            (folder / f"{trainer.global_rank}-{kind}.json").write_text(report.to_json())
-
-    return Collector()
+    return Progress()

@@ -1,129 +1,224 @@
-"""Run somebody's training script on simulated devices: its own Trainer, a few steps, every rank."""
+"""Run somebody's script inside a simulation: what happens in the processes that `lightning-devcheck run` starts."""
 
 from __future__ import annotations
 
-import argparse
-import contextlib
+import ctypes
+import functools
+import importlib
 import importlib.util
+import inspect
 import json
-import multiprocessing
 import os
 import runpy
-import shlex
-import stat
+import signal
+import subprocess
 import sys
-import tempfile
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import torch
 
-from lightning_devcheck._activation import REPORTS
-from lightning_devcheck._launched import STEPS
-from lightning_devcheck._report import Report, merge_reports
+from lightning_devcheck._callback import DeviceCheck
+from lightning_devcheck._collect import Collector, save, saved
+from lightning_devcheck._explain import explain
 from lightning_devcheck._simulate import simulate_cuda
 from lightning_devcheck._simulate._patch import Patches
 
-
-class ScriptError(Exception):
-    """The script cannot be run, or did not train; the message is for the user."""
-
-
-def run_script(args: argparse.Namespace) -> tuple[Report, str | None]:
-    """Run a script; its reports, and its traceback where it failed for a reason of its own."""
-    _check_script(args)
-    with tempfile.TemporaryDirectory(prefix="lightning-devcheck-") as folder:
-        args.rank_reports = Path(folder)
-        failure = _run_here(args)
-        reports = [Report.from_dict(json.loads(path.read_text())) for path in sorted(Path(folder).glob("*.json"))]
-        explained = any(Path(folder).glob("*-exception.json"))
-    if failure is None and not reports:
-        raise ScriptError(f"{args.script} ended without calling Trainer.fit: nothing was checked")
-    return merge_reports(reports), None if explained else failure
+VARIABLE = "LIGHTNING_DEVCHECK_RUN"
+START = "from lightning_devcheck._script import main; main()"
+OWN = str(Path(__file__).parent)
+PR_SET_PDEATHSIG = 1  # from linux/prctl.h
+# entry points of a Trainer that may be asked for a checkpoint that a short run does not write
+AFTER_FIT = ("validate", "test", "predict")
 
 
-def run_rank(args: argparse.Namespace) -> int:
-    """Run a script as one of the ranks that the launcher of the first one starts."""
-    failure = _run_here(args)
-    if failure is not None:
-        print(failure, file=sys.stderr, end="")
-    return int(failure is not None)
+@dataclass(frozen=True)
+class Settings:
+    """How to run a script; travels to every process in an environment variable.
+
+    Attributes:
+        folder: Where processes leave their reports, and word of failure.
+        devices: How many devices to pretend.
+        steps: After how many steps each stage of a Trainer ends.
+    """
+
+    folder: str
+    devices: int
+    steps: int
+
+    def to_environment(self) -> dict[str, str]:
+        """The variable to set."""
+        return {VARIABLE: json.dumps(asdict(self))}
 
 
-def _check_script(args: argparse.Namespace) -> None:
-    if args.is_module:
-        try:
-            found = importlib.util.find_spec(args.script) is not None
-        except ImportError:
-            found = False
-        if not found:
-            raise ScriptError(f"no module named {args.script}")
-    elif not Path(args.script).is_file():
-        raise ScriptError(f"{args.script}: no such file")
+def command(target: Sequence[str], *, as_module: bool) -> list[str]:
+    """The command that runs a script, or a module, under the settings in the environment."""
+    return [sys.executable, "-c", START, *(["-m"] if as_module else []), *target]
 
 
-def _run_here(args: argparse.Namespace) -> str | None:
-    """Run the script in this process; None, or the traceback of its failure without our own frames."""
-    with (
-        _as_script(args),
-        simulate_cuda(args.devices),
-        Patches([(torch.multiprocessing, "start_processes", _forking())]),
-    ):
-        try:
-            if args.is_module:
-                runpy.run_module(args.script, run_name="__main__", alter_sys=True)
-            else:
-                runpy.run_path(args.script, run_name="__main__")
-        except SystemExit as error:
-            return None if error.code in (None, 0) else f"{args.script}: sys.exit({error.code!r})\n"
-        except Exception as error:
-            return "".join(traceback.format_exception(type(error), error, _below_us(error)))
-    return None
+def main() -> None:
+    """Run the script that the command line names; exits as the script does, with 1 for an exception."""
+    settings = Settings(**json.loads(os.environ[VARIABLE]))
+    _end_with_parent()
+    with simulate_cuda(settings.devices), Patches(_stand_ins(settings)):
+        if "LOCAL_RANK" not in os.environ:
+            # a single process trains on the last device; "cuda" means the same one
+            torch.cuda.set_device(settings.devices - 1)
+        status = _guarded(sys.argv[1:], Path(settings.folder))
+    sys.stdout.flush()
+    sys.exit(status)
 
 
-def _below_us(error: BaseException) -> Any:
-    """The traceback from the script's first frame on."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_globals.get("__name__") != "__main__":
-        trace = trace.tb_next
-    return trace or error.__traceback__
+def _end_with_parent() -> None:
+    """Die when the parent does, where the system can be asked to see to it."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-@contextlib.contextmanager
-def _as_script(args: argparse.Namespace) -> Iterator[None]:
-    """Let arguments, path and environment look as if Python had been started with the script."""
-    before = sys.argv, list(sys.path), sys.executable, dict(os.environ)
+def _guarded(argv: list[str], folder: Path) -> int:
+    """Run the script; what it raises is shown without our own frames, and explained."""
     try:
-        sys.argv = [args.script, *args.arguments]
-        sys.path.insert(0, "" if args.is_module else str(Path(args.script).resolve().parent))
-        os.environ[REPORTS], os.environ[STEPS] = str(args.rank_reports), str(args.steps)
-        multiprocessing.set_executable(before[2])
-        sys.executable = _interpreter(args, before[2])
-        yield
-    finally:
-        sys.argv, sys.path[:], sys.executable = before[0], before[1], before[2]
-        os.environ.clear()
-        os.environ.update(before[3])
+        _run(argv)
+    except SystemExit as end:
+        return _status_of(end, folder)
+    except KeyboardInterrupt:
+        return 130
+    except BaseException as error:
+        _tell(error, folder)
+        return 1
+    return 0
 
 
-def _interpreter(args: argparse.Namespace, python: str) -> str:
-    """A Python for Lightning's subprocess launcher, which starts the other ranks with ``sys.executable``."""
-    options = ["run", f"--devices={args.devices}", f"--steps={args.steps}", f"--rank-reports={args.rank_reports}"]
-    command = shlex.join([python, "-m", "lightning_devcheck", *options])
-    path = Path(args.rank_reports) / "python"
-    path.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
-    path.chmod(path.stat().st_mode | stat.S_IXUSR)
-    return str(path)
+def _run(argv: list[str]) -> None:
+    if argv[0] == "-m":
+        sys.argv = argv[1:]
+        runpy.run_module(argv[1], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv = argv
+        sys.path[0] = str(Path(argv[0]).resolve().parent)
+        runpy.run_path(argv[0], run_name="__main__")
 
 
-def _forking() -> Any:
-    """Processes that would be spawned are forked: what is simulated here is simulated there."""
-    original = torch.multiprocessing.start_processes
+def _status_of(end: SystemExit, folder: Path) -> int:
+    status = end.code if isinstance(end.code, int) else int(end.code is not None)
+    if status:
+        reason = f"the script called sys.exit({end.code!r})"
+        print(reason, file=sys.stderr)
+        _leave_word(folder, reason)
+    return status
 
-    def start_processes(*args: Any, **kwargs: Any) -> Any:
-        kwargs["start_method"] = "fork"
-        return original(*args, **kwargs)
 
-    return start_processes
+def _tell(error: BaseException, folder: Path) -> None:
+    traceback.print_exception(type(error), error, _without_ours(error.__traceback__))
+    if isinstance(error, EOFError):
+        print("The script asked for input: under `lightning-devcheck run` there is none.", file=sys.stderr)
+    sys.stderr.flush()
+    if not any(report.errors for report in saved(folder)):  # else the process that failed has explained it
+        report = explain(error)
+        if report is not None:
+            save(report, folder)
+    _leave_word(folder, f"{type(error).__name__}: {error}")
+
+
+def _without_ours(trace: TracebackType | None) -> TracebackType | None:
+    """A traceback with the frames of the script and of what it calls, and none of ours."""
+    if trace is None:
+        return None
+    below = _without_ours(trace.tb_next)
+    filename = trace.tb_frame.f_code.co_filename
+    if filename.startswith(OWN) or runpy.__name__ in filename:
+        return below
+    return TracebackType(below, trace.tb_frame, trace.tb_lasti, trace.tb_lineno)
+
+
+def _leave_word(folder: Path, reason: str) -> None:
+    (folder / f"failed-{os.getpid()}").write_text(reason, encoding="utf-8")
+
+
+def _stand_ins(settings: Settings) -> Iterator[tuple[Any, str, Any]]:
+    """What to replace: Trainers run a few steps, and processes that a script starts are simulated too."""
+    yield subprocess, "Popen", SimulatedRank
+    for name in ("lightning.pytorch", "pytorch_lightning"):
+        if importlib.util.find_spec(name.partition(".")[0]) is None:
+            continue
+        trainer = importlib.import_module(name).Trainer
+        yield trainer, "__init__", _limited(trainer.__init__, settings)
+        yield trainer, "fit", _without_checkpoint(trainer.fit)
+        for stage in AFTER_FIT:
+            yield trainer, stage, _of_this_model(getattr(trainer, stage))
+
+
+class SimulatedRank(subprocess.Popen):  # type: ignore[type-arg]
+    """``subprocess.Popen``: a rank that a launcher starts with this Python runs under the simulation as well."""
+
+    def __init__(self, args: Any, *rest: Any, **kwargs: Any) -> None:
+        if "LOCAL_RANK" in (kwargs.get("env") or ()) and isinstance(args, (list, tuple)) and args[0] == sys.executable:
+            given = list(args[1:])
+            flags = [given.pop(0) for _ in range(len(given)) if given[0].startswith("-") and given[0] != "-m"]
+            args = [args[0], *flags, "-c", START, *given]
+        super().__init__(args, *rest, **kwargs)
+
+
+def _limited(original: Callable[..., None], settings: Settings) -> Callable[..., None]:
+    """A Trainer that runs a few steps, without logger and checkpoint, with a check, on devices that there are."""
+
+    @functools.wraps(original)
+    def limited(self: Any, *args: Any, **kwargs: Any) -> None:
+        check = DeviceCheck("ignore", every_n_steps=1, explain=False)
+        kwargs["callbacks"] = [*_callbacks(kwargs.get("callbacks")), check, Collector(check, Path(settings.folder))]
+        kwargs |= {"fast_dev_run": settings.steps, "num_nodes": 1, "barebones": False, "overfit_batches": 0}
+        if kwargs.get("accelerator") != "cpu" and "devices" in kwargs:
+            kwargs["devices"] = available(kwargs["devices"], settings.devices)
+        original(self, *args, **kwargs)
+
+    return limited
+
+
+def _callbacks(given: Any) -> list[Any]:
+    callbacks = [] if given is None else list(given) if isinstance(given, (list, tuple)) else [given]
+    # as in Lightning's own short runs: there is no folder to save the configuration in
+    return [c for c in callbacks if not any(cls.__name__ == "SaveConfigCallback" for cls in type(c).__mro__)]
+
+
+def available(wanted: Any, count: int) -> Any:
+    """What a Trainer's ``devices`` becomes where there are ``count``: as many as there are, one on the last."""
+    if isinstance(wanted, str) and wanted.strip().isdigit():
+        wanted = int(wanted)
+    if type(wanted) is int and wanted > 0:
+        return [count - 1] if wanted == 1 else min(wanted, count)
+    if isinstance(wanted, (list, tuple)) and any(index >= count for index in wanted):
+        return list(range(min(len(wanted), count)))
+    return wanted
+
+
+def _without_checkpoint(original: Callable[..., Any]) -> Callable[..., Any]:
+    """``fit`` from the start: a checkpoint of a long run is past the end of a short one."""
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    def fit(*args: Any, **kwargs: Any) -> Any:
+        bound = signature.bind(*args, **kwargs)
+        bound.arguments.pop("ckpt_path", None)
+        return original(*bound.args, **bound.kwargs)
+
+    return fit
+
+
+def _of_this_model(original: Callable[..., Any]) -> Callable[..., Any]:
+    """``test`` and its like with the model as it is where the best checkpoint is asked for: none was written."""
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    def stage(*args: Any, **kwargs: Any) -> Any:
+        bound = signature.bind(*args, **kwargs)
+        if bound.arguments.get("ckpt_path") in (None, "best", "last"):
+            bound.arguments.pop("ckpt_path", None)
+            if bound.arguments.get("model") is None:
+                bound.arguments["model"] = bound.arguments["self"].lightning_module
+        return original(*bound.args, **bound.kwargs)
+
+    return stage

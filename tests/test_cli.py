@@ -75,7 +75,7 @@ def test_findings_exit_with_1_and_are_printed(script):
     """A silent mistake is reported with its line, and the exit code is 1."""
     result = run("run", script, "cpu")
     assert result.returncode == 1
-    assert "the loss is on cpu, the model is on cuda:0" in result.stdout
+    assert "the loss is on cpu, the model is on cuda:1" in result.stdout
     assert "train.py:14  return loss.cpu()" in result.stdout
 
 

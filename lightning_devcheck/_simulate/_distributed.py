@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
+from datetime import timedelta
 from typing import Any
 
+import torch
 import torch.distributed as dist
+import torch.multiprocessing as mp
 
 from lightning_devcheck._simulate._operators import tensors_of
 from lightning_devcheck._simulate._tensor import SimulatedTensor
@@ -14,10 +17,13 @@ from lightning_devcheck._simulate._tensor import SimulatedTensor
 COLLECTIVES = ["all_reduce", "broadcast", "reduce", "all_gather", "all_gather_into_tensor", "gather", "scatter"]
 COLLECTIVES += ["reduce_scatter", "reduce_scatter_tensor", "all_to_all", "all_to_all_single"]
 COLLECTIVES += ["send", "recv", "isend", "irecv"]
+# a rank that waits longer for the others waits for one that has failed or taken another way
+PATIENCE = timedelta(minutes=5)
 
 
 def distributed_stand_ins() -> Iterable[tuple[Any, str, Any]]:
     """What to replace: owner, attribute and stand-in."""
+    yield mp, "start_processes", _forked(mp.start_processes)
     if not dist.is_available():
         return
     nccl_groups: set[str] = set()
@@ -34,10 +40,26 @@ def distributed_stand_ins() -> Iterable[tuple[Any, str, Any]]:
         yield dist, name, _collective(getattr(dist, name), nccl_groups)
 
 
+def _forked(original: Callable[..., Any]) -> Callable[..., Any]:
+    """``start_processes`` that forks, also where it would spawn: what is simulated here is simulated there."""
+
+    @functools.wraps(original)
+    def start_processes(fn: Any, args: Any = (), *rest: Any, **kwargs: Any) -> Any:
+        return original(_single_threaded, (fn, *args), *rest, **{**kwargs, "start_method": "fork"})
+
+    return start_processes
+
+
+def _single_threaded(index: int, fn: Any, *args: Any) -> None:
+    torch.set_num_threads(1)  # OpenMP's threads do not survive a fork: a parallel region would wait for ever
+    fn(index, *args)
+
+
 def _starter(original: Callable[..., Any], nccl_groups: set[str]) -> Callable[..., Any]:
     @functools.wraps(original)
     def init_process_group(backend: Any = None, *args: Any, **kwargs: Any) -> Any:
         kwargs.pop("device_id", None)
+        kwargs["timeout"] = min(kwargs.get("timeout") or PATIENCE, PATIENCE)
         wants_nccl = backend is None or "nccl" in str(backend)
         result = original("gloo" if wants_nccl else backend, *args, **kwargs)
         if wants_nccl:
