@@ -222,16 +222,20 @@ def recognize(text: str) -> Match | None:
     text = text[:MAX_TEXT]
     for message in (*CATALOGUE, GRAD_SCALER):
         found = message.pattern.search(text)
-        if found is not None:
-            return _match(message, {k: v for k, v in found.groupdict().items() if v})
+        groups = {} if found is None else {key: value for key, value in found.groupdict().items() if value}
+        if found is not None and not _is_about_dtypes(groups):
+            return _match(message, groups)
     return None
+
+
+def _is_about_dtypes(groups: dict[str, str]) -> bool:
+    """Whether the two tensor types of a message differ in their dtypes only."""
+    return "input" in groups and _device_of_type(groups["input"]) == _device_of_type(groups["weight"])
 
 
 def _match(message: Message, groups: dict[str, str]) -> Match:
     if "input" in groups:
         groups["a"], groups["b"] = (_device_of_type(groups[key]) for key in ("input", "weight"))
-    if groups.get("a") == groups.get("b") and "input" in groups:
-        groups["a"] = groups["b"] = ""  # two dtypes, no two devices
     named = [groups.get(key, "").lower() for key in ("expected", "found", "a", "b")]
     return Match(
         message,
