@@ -95,7 +95,7 @@ def looped(x):
 
 def enumerated(x):
     parts = {"a": torch.ones(4)}
-    for _, part in parts.items():
+    for _, part in list(parts.items()):
         x = x * part
     return x
 

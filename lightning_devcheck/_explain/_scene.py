@@ -86,10 +86,12 @@ class Scene:
 
     def _met(self) -> tuple[int, Pair, list[Pair]] | None:
         """The innermost frame whose failing expression mentions tensors on two devices, and the odd one there."""
+        passed = False
         for index in range(len(self.frames) - 1, -1, -1):
             frame = self.frames[index]
-            if "lightning_devcheck" in frame.filename and not frame.is_user:
-                continue
+            if not frame.is_user and (passed or "lightning_devcheck" in frame.filename):
+                continue  # what a framework holds outside of the user's line did not meet in it
+            passed = passed or frame.is_user
             pairs = [pair for m in mentions(frame.failing(), frame) for pair in m.tensors()]
             if not frame.is_user:  # torch hands arguments on by these names, which say nothing
                 pairs = [pair for pair in pairs if ast_base(pair[0]) not in ("args", "kwargs")]
