@@ -79,7 +79,7 @@ def run(command, folder):
 
 def plain(line):
     """A line with its blanks and its measured times made equal."""
-    return re.sub(r"\b\d+(\.\d+)? s\b", "N s", " ".join(line.split()))
+    return re.sub(r"\b\d+(\.\d+)? ?s\b", "N s", " ".join(line.split()))
 
 
 def sessions(block):
