@@ -308,3 +308,55 @@ def test_a_tensor_that_outlives_the_simulation_says_so():
 def test_rules_come_from_the_operator_table(operator, kind):
     """The device rule of an operator is what the installed torch's own table says."""
     assert rule_of(operator).kind == kind
+
+
+def _returning(where):
+    """A Function whose backward returns its gradient where it should not be."""
+
+    class Wrong(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return 2 * x
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad.to(where)
+
+    return Wrong
+
+
+@pytest.mark.parametrize("where", ["cpu", "cuda:0"])
+def test_gradient_on_the_wrong_device_is_refused(cuda, where):
+    """A custom backward that leaves the device is refused in the engine's words, deep in a graph too."""
+    leaf = torch.ones(3, device="cuda:1", requires_grad=True)
+    match = f"Function WrongBackward returned an invalid gradient at index 0 - expected device cuda:1 but got {where}"
+    with pytest.raises(RuntimeError, match=match):
+        _returning(where).apply(3 * leaf).sum().backward()
+
+
+def test_zero_dim_gradient_is_moved_in_silence(cuda):
+    """A 0-dim gradient elsewhere is moved without a word, as the engine does."""
+    leaf = torch.ones((), device="cuda:1", requires_grad=True)
+    _returning("cpu").apply(leaf).backward()
+    assert leaf.grad.device == torch.device("cuda", 1)
+
+
+def test_gradient_argument_and_hooks_are_compared(cuda):
+    """A CPU gradient handed to backward, or made by a tensor hook, is refused in CUDA's words."""
+    leaf = torch.ones(3, device="cuda:1", requires_grad=True)
+    with pytest.raises(RuntimeError, match="invalid gradient at index 0 - expected device cuda:1 but got cpu"):
+        (2 * leaf).backward(torch.ones(3))
+    hooked = 2 * leaf
+    hooked.register_hook(lambda grad: grad.cpu())
+    with pytest.raises(RuntimeError, match=r"\(was torch.cuda.FloatTensor got torch.FloatTensor\)"):
+        hooked.sum().backward()
+
+
+def test_data_assignment_takes_values_and_device(cuda):
+    """``tensor.data = …`` takes the values and the device, also to and from the CPU."""
+    layer = nn.Linear(2, 2).cuda()
+    layer.weight.data = torch.zeros(2, 2, device="cuda:0")
+    layer.bias.data = layer.bias.data.cpu()
+    assert (layer.weight.device.index, layer.weight.tolist()) == (0, [[0.0, 0.0]] * 2)
+    assert layer.bias.device.type == "cpu"
+    assert isinstance(layer.bias, nn.Parameter)

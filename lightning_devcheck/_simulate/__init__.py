@@ -7,10 +7,11 @@ from contextlib import contextmanager
 
 import torch
 
-from lightning_devcheck._simulate._compat import ENGINE, run_backward
+from lightning_devcheck._simulate._backward import backward_stand_ins
 from lightning_devcheck._simulate._cuda import cuda_stand_ins
 from lightning_devcheck._simulate._distributed import distributed_stand_ins
 from lightning_devcheck._simulate._modes import FunctionMode, OperatorMode
+from lightning_devcheck._simulate._module import module_stand_ins
 from lightning_devcheck._simulate._patch import Patches
 from lightning_devcheck._simulate._state import Simulation, active, start, stop
 from lightning_devcheck._simulate._tensor import rebuild
@@ -47,7 +48,9 @@ def simulate_cuda(devices: int = 2) -> Iterator[None]:
     simulation = Simulation(devices)
     conversion = torch.__future__.get_overwrite_module_params_on_conversion()
     functions = FunctionMode(simulation)
-    with Patches([*cuda_stand_ins(simulation), *distributed_stand_ins(), (*ENGINE, functions.engine(run_backward))]):
+    stand_ins = [*cuda_stand_ins(simulation), *distributed_stand_ins(), *module_stand_ins()]
+    stand_ins += backward_stand_ins(functions)
+    with Patches(stand_ins):
         start(simulation)
         # Module.to replaces parameters: the other way, swapping, fails on weak references
         torch.__future__.set_overwrite_module_params_on_conversion(True)

@@ -4,6 +4,7 @@ Seen in torch 2.6 to 2.14. None has a public twin: a missing one stops `simulate
 """
 
 import torch
+from torch._C import DisableTorchFunction as without_functions
 from torch._C import _disabled_torch_function_impl as disabled_torch_function
 from torch._C._nn import _parse_to as parse_to
 from torch.utils._mode_utils import no_dispatch
@@ -11,14 +12,21 @@ from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_a
 
 # where `torch.autograd.backward` and `grad` enter the engine: owner and name
 ENGINE = (torch.autograd, "_engine_run_backward")
+# C++ calls `apply` of a custom Function's node in backward; `Function.apply` makes that node
+FUNCTION_NODE = torch.autograd.function.BackwardCFunction
+# what `Module.to`, `cuda`, `float` and their like go through
+APPLY = (torch.nn.Module, "_apply")
 run_backward = torch.autograd._engine_run_backward  # type: ignore[attr-defined]
 
 __all__ = [
+    "APPLY",
     "ENGINE",
+    "FUNCTION_NODE",
     "TorchDispatchMode",
     "disabled_torch_function",
     "no_dispatch",
     "parse_to",
     "return_and_correct_aliasing",
     "run_backward",
+    "without_functions",
 ]

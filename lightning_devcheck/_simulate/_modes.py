@@ -10,13 +10,23 @@ import torch
 import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
-from lightning_devcheck._simulate._compat import TorchDispatchMode, parse_to
+from lightning_devcheck._simulate._compat import TorchDispatchMode, parse_to, without_functions
 from lightning_devcheck._simulate._operators import NO_DATA, run, tensors_of
 from lightning_devcheck._simulate._state import Simulation, cuda_device
 from lightning_devcheck._simulate._tensor import META, SimulatedTensor, move, place
 
 MAKERS = (torch.tensor, torch.as_tensor, torch.asarray)
+PROPERTIES = ("shape", "dtype", "layout", "ndim", "requires_grad", "is_leaf", "grad_fn", "is_sparse", "is_nested")
+PROPERTIES += ("is_quantized", "_version", "output_nr")
+METHODS = ("size", "dim", "stride", "numel", "nelement", "ndimension", "is_floating_point", "is_complex")
+METHODS += ("is_contiguous", "element_size", "storage_offset", "is_signed")
+SET_DATA: Any = vars(torch.Tensor.__mro__[1])["data"].__set__
 SET_GRAD: Any = vars(torch.Tensor.__mro__[1])["grad"].__set__
+# what only asks, and runs no operator: answered without a look at the arguments
+QUESTIONS: frozenset[Any] = frozenset(
+    [vars(torch.Tensor.__mro__[1])[name].__get__ for name in PROPERTIES]
+    + [getattr(torch.Tensor, name) for name in METHODS]
+)
 UNTOUCHED = (parse_to, torch.device)
 
 
@@ -27,8 +37,9 @@ class OperatorMode(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run one operator."""
-        return run(func, args, kwargs or {})
+        """Run one operator; the function mode would look at every call below once more."""
+        with without_functions():
+            return run(func, args, kwargs or {})
 
 
 class FunctionMode(TorchFunctionMode):
@@ -40,10 +51,14 @@ class FunctionMode(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Handle one call of a torch function or method."""
-        kwargs = dict(kwargs or {})
+        if func in QUESTIONS:
+            return func(*args, **(kwargs or {}))
         handler = self._handlers.get(func)
         if handler is not None:
-            return handler(self, func, args, kwargs)
+            return handler(self, func, args, dict(kwargs or {}))
+        if not kwargs and not _may_name_device(args):
+            return self._aimed_call(func, args, {})
+        kwargs = dict(kwargs or {})
         if type(kwargs.get("device")) is int:
             kwargs["device"] = torch.device("cuda", kwargs["device"])
         device = self._device_in(args, kwargs)
@@ -66,11 +81,20 @@ class FunctionMode(TorchFunctionMode):
         if _is_meta(kwargs.get("device")):
             with self._aiming(NO_DATA):
                 return func(*args, **kwargs)
-        indices = {t._index for t in tensors_of((*args, *kwargs.values())) if isinstance(t, SimulatedTensor)}
-        if len(indices) != 1:
+        return self._aimed_call(func, args, kwargs)
+
+    def _aimed_call(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        target = _first_index(args)
+        if target is None:
+            target = _first_index(kwargs.values())
+        if target is None:
             return func(*args, **kwargs)
-        with self._aiming(indices.pop()):
+        simulation = self._simulation
+        before, simulation.target = simulation.target, target
+        try:
             return func(*args, **kwargs)
+        finally:
+            simulation.target = before
 
     @contextmanager
     def _aiming(self, index: int) -> Iterator[None]:
@@ -117,14 +141,25 @@ class FunctionMode(TorchFunctionMode):
         wanted = rest[0] if rest else kwargs.get("device")
         return move(tensor, (torch.device("cuda", self._simulation.index_of(wanted)),), {})
 
-    def engine(self, run_backward: Callable[..., Any]) -> Callable[..., Any]:
-        """The engine's entry with this mode on: hooks and custom Functions make tensors in backward."""
+    def _new_tensor(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """``tensor.new_tensor(data)``: torch drops the data where the device is ``meta``."""
+        tensor, data = args[0], args[1] if len(args) > 1 else kwargs.pop("data")
+        options = {"dtype": tensor.dtype, "device": tensor.device, **kwargs}
+        return self._make(torch.tensor, [data], {k: v for k, v in options.items() if v is not None})
 
-        def call(*args: Any, **kwargs: Any) -> Any:
-            with self:
-                return run_backward(*args, **kwargs)
-
-        return call
+    def _set_data(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """``tensor.data = …``: the values and the device change with it."""
+        tensor, data = args
+        if isinstance(tensor, SimulatedTensor) and isinstance(data, SimulatedTensor):
+            func(tensor, data)
+            tensor._inner, tensor._index = data._inner, data._index
+        elif isinstance(tensor, SimulatedTensor) or isinstance(data, SimulatedTensor):
+            made = data.detach()
+            if isinstance(tensor, torch.nn.Parameter):
+                made = torch.nn.Parameter(made, tensor.requires_grad)
+            torch.utils.swap_tensors(tensor, made)
+        else:
+            func(tensor, data)
 
     def _ctc(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """CUDA reads the lengths on the host; torch skips that for tensor subclasses."""
@@ -155,11 +190,34 @@ class FunctionMode(TorchFunctionMode):
         torch.ctc_loss: _ctc,
         F.ctc_loss: _ctc,
         SET_GRAD: _set_grad,
+        SET_DATA: _set_data,
+        torch.Tensor.new_tensor: _new_tensor,
     }
 
 
 def _listed(lengths: Any) -> Any:
     return tuple(lengths.tolist()) if isinstance(lengths, torch.Tensor) else lengths
+
+
+def _may_name_device(args: Any) -> bool:
+    for value in args:  # a loop: `any` over a generator costs three times as much, on every call
+        kind = type(value)
+        if kind is str or kind is torch.device:
+            return True
+    return False
+
+
+def _first_index(values: Any) -> int | None:
+    """The device of the first simulated tensor, in lists too."""
+    for value in values:
+        kind = type(value)
+        if kind is SimulatedTensor:
+            return int(value._index)
+        if kind is list or kind is tuple:
+            found = _first_index(value)
+            if found is not None:
+                return found
+    return None
 
 
 def _is_meta(device: Any) -> bool:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from lightning_devcheck._simulate._compat import no_dispatch, return_and_correct_aliasing
-from lightning_devcheck._simulate._rules import argument_names, rule_of
+from lightning_devcheck._simulate._host import HOST_READS, note_host_read
+from lightning_devcheck._simulate._rules import DeviceRule, argument_names, rule_of
 from lightning_devcheck._simulate._state import cuda_device, running
 from lightning_devcheck._simulate._tensor import CPU, SimulatedTensor, address_of, index_of, place
 
@@ -25,27 +27,100 @@ def tensors_of(arguments: Iterable[Any]) -> Iterator[torch.Tensor]:
 
 def run(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """Check the devices of an operator's arguments, run it on the inner tensors, put the result on its device."""
+    plan = _PLANS.get(func)
+    if plan is None:
+        plan = _PLANS[func] = _plan_of(func)
+    if plan.host_read:
+        note_host_read(func, args)
+    if plan.quick and "device" not in kwargs:
+        index, inner = _common_index(args)
+        if index is not MIXED and not kwargs:
+            return func(*inner) if index is None else _finish(plan, func, args, kwargs, func(*inner), index)
+    return _run_checked(plan, func, args, kwargs)
+
+
+def _common_index(args: Sequence[Any]) -> tuple[Any, list[Any]]:
+    """The device of all tensors among plain arguments and their inner values; `MIXED` if that takes a closer look."""
+    index: Any = UNSEEN
+    inner = []
+    for value in args:
+        kind = type(value)
+        if kind is SimulatedTensor:
+            found = value._index
+            value = value._inner
+        elif kind in PLAIN:
+            inner.append(value)
+            continue
+        elif kind is torch.Tensor or kind is torch.nn.Parameter:
+            found = None
+        elif kind is list and not any(isinstance(item, torch.Tensor) for item in value):
+            inner.append(value)
+            continue
+        else:
+            return MIXED, inner
+        if index is UNSEEN:
+            index = found
+        elif index != found:
+            return MIXED, inner
+        inner.append(value)
+    return (None if index is UNSEEN else index), inner
+
+
+def _run_checked(plan: Plan, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     index = result_device(func, args, kwargs)
     if index is ROWS:
         return _run_rows(func, args, kwargs)
     if index is NO_DATA:
         return func(*args, **kwargs)
-    rule = rule_of(func)
-    if rule.random:
+    if plan.rule.random:
         _check_generator(kwargs.get("generator"), index)
     out = func(*_unwrap(args), **{name: _unwrap_one(value) for name, value in kwargs.items()})
-    plan = _returns_of(func)
-    if index is not None and rule.host_results:
-        return type(out)(v if i in rule.host_results else _wrap(v, index) for i, v in enumerate(out))
-    if plan == "new":
+    return _finish(plan, func, args, kwargs, out, index)
+
+
+def _finish(plan: Plan, func: Any, args: Sequence[Any], kwargs: dict[str, Any], out: Any, index: int | None) -> Any:
+    """Put what an operator returned on its device."""
+    if index is not None:
+        running().latest = index
+        if plan.rule.host_results:
+            return type(out)(v if i in plan.rule.host_results else _wrap(v, index) for i, v in enumerate(out))
+    if plan.returns == "new":
         return out if index is None else _wrap(out, index)
-    if plan == "written":
+    if plan.returns == "written":
         return _written(func, args, kwargs, out, index)
     if index is None:
         return out
+    if plan.returns == "view":
+        return _wrap(out, index)
     return return_and_correct_aliasing(func, tuple(args), kwargs, _wrap(out, index))
 
 
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is known of an operator before it is called.
+
+    Attributes:
+        rule: Its device rule.
+        returns: How its results relate to its arguments.
+        quick: Whether one device for all tensors is all there is to check.
+        host_read: Whether the host waits for its result on a real device.
+    """
+
+    rule: DeviceRule
+    returns: str
+    quick: bool
+    host_read: bool
+
+
+def _plan_of(func: Any) -> Plan:
+    rule, returns = rule_of(func), _returns_of(func)
+    quick = rule.kind in ("one", "iterator") and not rule.random and not rule.host_results
+    return Plan(rule, returns, quick, func._schema.name in HOST_READS or rule.kind == "index")
+
+
+_PLANS: dict[Any, Plan] = {}
+PLAIN = frozenset((int, float, bool, str, complex, type(None), torch.dtype, torch.layout, torch.memory_format))
+MIXED, UNSEEN = object(), object()
 ROWS = object()
 NO_DATA = -1  # a target: torch's own meta device, asked for by that name
 
@@ -69,9 +144,9 @@ def _run_rows(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
 
 @functools.cache
 def _returns_of(func: Any) -> str:
-    """How the returns of an operator relate to its arguments: ``new``, ``written`` or ``view``."""
+    """How the returns of an operator relate to its arguments: ``new``, ``written``, ``view`` or ``reshaped``."""
     if torch.Tag.inplace_view in func.tags:
-        return "view"
+        return "reshaped"
     aliases = [returned.alias_info for returned in func._schema.returns]
     written = any(a.alias_info is not None and a.alias_info.is_write for a in func._schema.arguments)
     if all(alias is None for alias in aliases):
@@ -136,6 +211,8 @@ def _unwrap_one(value: Any) -> Any:
 
 
 def _wrap(value: Any, index: int) -> Any:
+    if type(value) is torch.Tensor:
+        return SimulatedTensor(value, index)
     if isinstance(value, torch.Tensor):
         return value if isinstance(value, SimulatedTensor) else SimulatedTensor(value, index)
     if isinstance(value, (list, tuple)):
@@ -171,7 +248,8 @@ def _asked_device(device: torch.device, args: Sequence[Any]) -> int | None:
         return int(simulation.index_of(device))
     if simulation.target is not None:
         return NO_DATA if simulation.target == NO_DATA else int(simulation.target)
-    return next((i for i in map(index_of, tensors_of(args)) if i is not None), simulation.current)
+    found = next((i for i in map(index_of, tensors_of(args)) if i is not None), simulation.latest)
+    return simulation.current if found is None else found
 
 
 def _common_device(func: Any, rule: Any, named: list[tuple[str, torch.Tensor]]) -> int | None:

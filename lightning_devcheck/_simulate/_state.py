@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 import torch
 
+from lightning_devcheck._records import Origin
+
 
 @dataclass
 class Simulation:
@@ -15,12 +17,20 @@ class Simulation:
         devices: How many CUDA devices there are.
         current: The device that ``cuda`` without an index means.
         target: The device that the factory call on its way means; None outside of one.
+        latest: The device of the last result: what code inside torch, in backward, makes tensors on.
+        default: What ``torch.set_default_device`` was given.
+        record_host_reads: Whether lines that make the host wait for the device are counted.
+        host_reads: How often each such line did, if they are counted.
         generators: The device index of each generator made on a device, by its C++ address.
     """
 
     devices: int
     current: int = 0
     target: int | None = None
+    latest: int | None = None
+    default: torch.device | None = None
+    record_host_reads: bool = False
+    host_reads: dict[Origin, int] = field(default_factory=dict)
     generators: dict[int, int] = field(default_factory=dict)
 
     def index_of(self, device: torch.device | str | int | None) -> int:

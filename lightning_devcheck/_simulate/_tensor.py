@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from lightning_devcheck._simulate._compat import disabled_torch_function
+from lightning_devcheck._simulate._host import note_host_read
 from lightning_devcheck._simulate._state import active, cuda_device, running
 
 # NOTE [The device of a simulated tensor]
@@ -92,8 +93,18 @@ class SimulatedTensor(torch.Tensor):
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
         return self.numpy()
 
+    def __format__(self, spec: str) -> str:
+        if self.dim() == 0:
+            return str(self.item().__format__(spec))
+        return object.__format__(self, spec)
+
+    def untyped_storage(self) -> Any:
+        """The storage of the values."""
+        return self._inner.untyped_storage()
+
     def tolist(self) -> Any:
         """The values as Python numbers."""
+        note_host_read(None, ())
         return self._inner.tolist()
 
     def data_ptr(self) -> int:
@@ -147,7 +158,7 @@ def rebuild(inner: torch.Tensor, index: int, requires_grad: bool, is_param: bool
     return tensor.requires_grad_(requires_grad)
 
 
-class _Move(torch.autograd.Function):
+class Move(torch.autograd.Function):
     """A copy between devices whose gradient finds the way back to the right one."""
 
     @staticmethod
@@ -160,7 +171,7 @@ class _Move(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
         """Copy back."""
-        return _Move.apply(grad, ctx.source), None  # type: ignore[no-untyped-call]
+        return Move.apply(grad, ctx.source), None  # type: ignore[no-untyped-call]
 
 
 def place(inner: torch.Tensor, index: int | None) -> torch.Tensor:
@@ -196,8 +207,12 @@ def move(tensor: torch.Tensor, args: Sequence[Any], kwargs: dict[str, Any]) -> t
         if device.type not in ("cpu", "cuda"):
             raise NotImplementedError(f"moving a simulated tensor to {device} is not simulated")
         if index != index_of(tensor):
-            tensor = _Move.apply(tensor, index)  # type: ignore[no-untyped-call]
+            if index is None:
+                note_host_read(None, ())
+            tensor = Move.apply(tensor, index)  # type: ignore[no-untyped-call]
             options.pop("copy", None)
+    if options.get("dtype") is tensor.dtype and len(options) == 1:
+        return tensor
     return torch.Tensor.to(tensor, **options) if options else tensor
 
 
