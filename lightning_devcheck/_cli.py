@@ -181,9 +181,8 @@ def _conclude(folder: Path, args: argparse.Namespace, status: int, *, overdue: b
     if report.findings:
         _write(report, args)
     if overdue or status:
-        _say(
-            f"{script} failed for a reason that has nothing to do with devices" if not overdue else "nothing was found"
-        )
+        if not overdue:
+            _say(f"{script} failed for a reason that has nothing to do with devices")
         return FAILED
     _say(f"{script} ended without calling Trainer.fit: nothing was checked")
     return USAGE

@@ -29,6 +29,8 @@ from lightning_devcheck._simulate import simulate_cuda
 
 NAMESPACES = ("lightning.pytorch", "pytorch_lightning")
 LOGGERS = (*NAMESPACES, "lightning.fabric", "lightning_fabric")
+# modules whose warnings are hints about a run that is short on purpose
+HINTS = r"(pytorch_lightning|lightning|lightning_fabric|lightning_utilities)\."
 QUIET = {
     "logger": False,
     "enable_checkpointing": False,
@@ -208,7 +210,7 @@ def _as_it_was() -> Iterator[None]:
     environment = dict(os.environ)
     levels = {name: logging.getLogger(name).level for name in LOGGERS}
     with isolate_rng(), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*(num_workers|many workers|logging interval|shuffle).*")
+        warnings.filterwarnings("ignore", module=HINTS)
         try:
             for name in LOGGERS:
                 logging.getLogger(name).setLevel(logging.ERROR)

@@ -53,7 +53,7 @@ def test_what_init_does_is_seen():
         def training_step(self, batch, batch_idx):
             return F.mse_loss(self.net(batch) * self.table, batch)
 
-    assert ("mixed-devices", "self.table") in rules(preflight(Eager, make_loader()))
+    assert ("wrong-rank-device", "self.table") in rules(preflight(Eager, make_loader()))
 
 
 def test_other_exceptions_are_raised_as_they_are():

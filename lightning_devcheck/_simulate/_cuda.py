@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from lightning_devcheck._simulate._cuda_rest import rest_stand_ins
 from lightning_devcheck._simulate._state import Simulation
 from lightning_devcheck._simulate._tensor import SimulatedGenerator
 
@@ -180,7 +181,9 @@ def cuda_stand_ins(simulation: Simulation) -> Iterable[tuple[Any, str, Any]]:
     # pinned memory is plain memory here, also for the loader's own thread, where no mode is on
     yield torch.Tensor, "pin_memory", lambda tensor, device=None: tensor
     yield torch.Tensor, "is_pinned", lambda tensor, device=None: False
-    yield from ((torch.cuda, name, value) for name, value in cuda.items())
+    for owner in (torch.cuda, torch.cuda.memory, torch.cuda.random, torch.cuda.streams):
+        yield from ((owner, name, value) for name, value in cuda.items() if hasattr(owner, name))
+    yield from rest_stand_ins(simulation)
     yield from (
         (torch.accelerator, name, value) for name, value in accelerator.items() if hasattr(torch.accelerator, name)
     )
