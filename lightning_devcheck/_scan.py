@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from lightning_devcheck._causes import cause_of
+from lightning_devcheck._compat import no_torch_function
 from lightning_devcheck._devices import device_of
 from lightning_devcheck._records import Finding, Origin
 from lightning_devcheck._report import Report
@@ -68,8 +69,9 @@ def scan(module: torch.nn.Module) -> Report:
     """
     if not is_a(module, torch.nn.Module):
         raise TypeError(f"scan(module=...): a torch.nn.Module is needed, this is a {type(module).__name__}.")
-    places = list(unregistered(module))
-    return Report(tuple(map(_finding, places)), {"tensors": len(places)})
+    with no_torch_function():
+        findings = tuple(map(_finding, unregistered(module)))
+    return Report(findings, {"tensors": len(findings)})
 
 
 def unregistered(module: torch.nn.Module) -> Iterator[Place]:

@@ -34,7 +34,8 @@ def _package(filename: str) -> str:
     return filename.rpartition(_INSTALLED)[2].partition(os.sep)[0] if _INSTALLED in filename else ""
 
 
-def _is_host(filename: str) -> bool:
+def is_host(filename: str) -> bool:
+    """Whether a file is Lightning's."""
     return _package(filename) in ("lightning", "pytorch_lightning", "lightning_fabric")
 
 
@@ -55,7 +56,7 @@ def user_lines(trace: Iterable[str]) -> tuple[Origin, ...]:
         trace: Frames as `traceback.format_stack` writes them, outermost first.
     """
     found = [match for frame in trace if (match := _TRACE_LINE.match(frame))]
-    hosts = [index for index, match in enumerate(found) if _is_host(match["filename"])]
+    hosts = [index for index, match in enumerate(found) if is_host(match["filename"])]
     found = found[hosts[0] :] if hosts else found  # what comes before is the script that called trainer.fit
     origins = [
         Origin(match["filename"], int(match["lineno"]), (match["line"] or "").strip(), match["function"])

@@ -16,7 +16,7 @@ from lightning_devcheck._explain._bindings import Binding, find_binding
 from lightning_devcheck._explain._frames import Frame, evaluate, mentions
 from lightning_devcheck._records import Origin
 from lightning_devcheck._scan import unregistered
-from lightning_devcheck._source import attribute_origin, line_of, parse
+from lightning_devcheck._source import attribute_origin, is_host, line_of, parse
 from lightning_devcheck._statements import is_factory, is_move
 from lightning_devcheck._values import (
     INTERNAL,
@@ -171,6 +171,8 @@ class Search:
         """What came in through a call: name it as the caller does."""
         for outer in range(position - 1, -1, -1):
             frame = self.frames[outer]
+            if is_host(frame.filename):
+                break
             if frame.is_user:
                 held = [pair for mention in mentions(frame.failing(), frame) for pair in mention.tensors()]
                 found = next((text for text, tensor in held if tensor is self.wanted), None)
