@@ -128,8 +128,8 @@ class LossAccumulator(Metric):
         means = sums / counts
         seen = counts > 0
         seen[0] = False  # the number of samples itself
-        total = torch.where(seen, means * self._weights.like(means), 0.0).sum()
-        total = torch.where(seen.any(), total, torch.nan)
+        weighted = torch.where(seen, means * self._weights.like(means), 0.0)
+        total = torch.where(seen.any(), weighted.sum(), torch.nan)
         return dict(zip((RESERVED, *self._weights), (total, *means[1:].unbind()), strict=True))
 
     def items(self) -> Iterator[tuple[str, Metric]]:

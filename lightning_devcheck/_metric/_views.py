@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,11 +24,18 @@ class TermView(Metric):
         self._owner = (owner,)  # in a tuple: the owner is not a part of its part
         self._update_count = 1
 
-    def __getattribute__(self, name: str) -> Any:
-        # Lightning reads a step's value there; asking for it late costs nothing where steps are not logged
-        if name == "_forward_cache":
-            return self._owner[0].last_value(self.name)
-        return super().__getattribute__(name)
+    @property  # type: ignore[override]
+    def _forward_cache(self) -> Tensor | None:
+        """A step's value, where Lightning reads it; asked for late, it costs nothing where steps are not logged."""
+        return self._owner[0].last_value(self.name)
+
+    @_forward_cache.setter
+    def _forward_cache(self, value: None) -> None:
+        """Keep nothing: torchmetrics assigns None."""
+
+    def _apply(self, fn: Any, exclude_state: Sequence[str] = "") -> Any:
+        """Move nothing: what there is moves with the owner."""
+        return self
 
     @property
     def device(self) -> torch.device:
