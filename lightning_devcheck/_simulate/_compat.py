@@ -4,7 +4,7 @@ Seen in torch 2.6 to 2.14. None has a public twin: a missing one stops `simulate
 """
 
 import torch
-from torch._C import DisableTorchFunction as without_functions
+from torch._C import DisableTorchFunction as WithoutFunctions
 from torch._C import _disabled_torch_function_impl as disabled_torch_function
 from torch._C._nn import _parse_to as parse_to
 from torch.utils._mode_utils import no_dispatch
@@ -23,10 +23,10 @@ __all__ = [
     "ENGINE",
     "FUNCTION_NODE",
     "TorchDispatchMode",
+    "WithoutFunctions",
     "disabled_torch_function",
     "no_dispatch",
     "parse_to",
     "return_and_correct_aliasing",
     "run_backward",
-    "without_functions",
 ]

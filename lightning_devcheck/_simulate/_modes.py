@@ -10,16 +10,17 @@ import torch
 import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
-from lightning_devcheck._simulate._compat import TorchDispatchMode, parse_to, without_functions
-from lightning_devcheck._simulate._operators import NO_DATA, run, tensors_of
+from lightning_devcheck._simulate._compat import TorchDispatchMode, WithoutFunctions, parse_to
+from lightning_devcheck._simulate._operators import NO_DATA, run
 from lightning_devcheck._simulate._state import Simulation, cuda_device
 from lightning_devcheck._simulate._tensor import META, SimulatedTensor, move, place
 
 MAKERS = (torch.tensor, torch.as_tensor, torch.asarray)
-PROPERTIES = ("shape", "dtype", "layout", "ndim", "requires_grad", "is_leaf", "grad_fn", "is_sparse", "is_nested")
-PROPERTIES += ("is_quantized", "_version", "output_nr")
-METHODS = ("size", "dim", "stride", "numel", "nelement", "ndimension", "is_floating_point", "is_complex")
-METHODS += ("is_contiguous", "element_size", "storage_offset", "is_signed")
+PROPERTIES = (
+    "shape dtype layout ndim requires_grad is_leaf grad_fn is_sparse is_nested is_quantized _version output_nr".split()
+)
+METHODS = "size dim stride numel nelement ndimension is_floating_point is_complex is_contiguous element_size".split()
+METHODS += ["storage_offset", "is_signed"]
 SET_DATA: Any = vars(torch.Tensor.__mro__[1])["data"].__set__
 SET_GRAD: Any = vars(torch.Tensor.__mro__[1])["grad"].__set__
 # what only asks, and runs no operator: answered without a look at the arguments
@@ -38,7 +39,7 @@ class OperatorMode(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run one operator; the function mode would look at every call below once more."""
-        with without_functions():
+        with WithoutFunctions():
             return run(func, args, kwargs or {})
 
 
