@@ -16,10 +16,32 @@ from lightning_devcheck._simulate._state import Simulation, cuda_device
 from lightning_devcheck._simulate._tensor import META, SimulatedTensor, move, place
 
 MAKERS = (torch.tensor, torch.as_tensor, torch.asarray)
-PROPERTIES = (
-    "shape dtype layout ndim requires_grad is_leaf grad_fn is_sparse is_nested is_quantized _version output_nr".split()
-)
-METHODS = "size dim stride numel nelement ndimension is_floating_point is_complex is_contiguous element_size".split()
+PROPERTIES = [
+    "shape",
+    "dtype",
+    "layout",
+    "ndim",
+    "requires_grad",
+    "is_leaf",
+    "grad_fn",
+    "is_sparse",
+    "is_nested",
+    "is_quantized",
+    "_version",
+    "output_nr",
+]
+METHODS = [
+    "size",
+    "dim",
+    "stride",
+    "numel",
+    "nelement",
+    "ndimension",
+    "is_floating_point",
+    "is_complex",
+    "is_contiguous",
+    "element_size",
+]
 METHODS += ["storage_offset", "is_signed"]
 SET_DATA: Any = vars(torch.Tensor.__mro__[1])["data"].__set__
 SET_GRAD: Any = vars(torch.Tensor.__mro__[1])["grad"].__set__
