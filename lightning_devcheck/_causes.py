@@ -133,6 +133,16 @@ def _is_class(function: ast.expr) -> bool:
     return ast.unparse(function).rpartition(".")[2][:1].isupper()
 
 
+def _other_memory(case: Case) -> tuple[str, str] | None:
+    target = case.made.targets[0] if isinstance(case.made, ast.Assign) else None
+    if not isinstance(target, ast.Attribute) or target.attr != "data" or case.value is None:
+        return None
+    return (
+        "Assigning .data puts the new tensor's memory in, wherever that is.",
+        f"{ast.unparse(target)}.copy_({ast.unparse(case.value)})",
+    )
+
+
 def _copies(case: Case) -> tuple[str, str] | None:
     """Copies of parameters, taken before the module moved."""
     text = ast.unparse(case.value) if case.value is not None else ""
@@ -282,6 +292,7 @@ CAUSES: tuple[Callable[[Case], tuple[str, str] | None], ...] = (
     _written_out,
     _loaded,
     _output,
+    _other_memory,
     _optimizer,
     _copies,
     _early_move,

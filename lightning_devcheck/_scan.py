@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -15,7 +15,17 @@ from lightning_devcheck._records import Finding, Origin
 from lightning_devcheck._report import Report
 from lightning_devcheck._rules import make_finding
 from lightning_devcheck._source import attribute_origin
-from lightning_devcheck._values import INTERNAL, PLAIN, inside, is_a, is_metric, registered, tensors_of, walk_modules
+from lightning_devcheck._values import (
+    INTERNAL,
+    PLAIN,
+    Visit,
+    inside,
+    is_a,
+    is_metric,
+    registered,
+    tensors_of,
+    walk_modules,
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -74,26 +84,35 @@ def scan(module: torch.nn.Module) -> Report:
     return Report(findings, {"tensors": len(findings)})
 
 
-def unregistered(module: torch.nn.Module) -> Iterator[Place]:
-    """Everything in the module tree that is not registered with its owner, each object once."""
-    modules = list(walk_modules(module))
-    known = {id(part) for _, part, _ in modules}
-    known |= {id(t) for _, part, _ in modules for kind in ("_parameters", "_buffers") for t in _owned(part, kind)}
+def unregistered(module: torch.nn.Module, modules: Sequence[Visit] | None = None) -> Iterator[Place]:
+    """Everything in the module tree that is not registered with its owner, each object once.
+
+    Args:
+        module: The root of the tree.
+        modules: What `walk_modules` gives for it, where that is at hand.
+    """
+    modules = list(walk_modules(module)) if modules is None else modules
+    places = list(_plain_places(modules))
+    known = set() if not places else {id(part) for _, part, _ in modules}
+    for _, part, _ in modules if places else ():
+        known |= {id(t) for kind in ("_parameters", "_buffers") for t in registered(part, kind).values()}
+    yield from (place for place in places if id(place.value) not in known)
+
+
+def _plain_places(modules: Sequence[Visit]) -> Iterator[Place]:
     seen: set[int] = set()
     for path, owner, _ in modules:
-        if is_metric(owner):
-            continue  # its states move with it
         state = object.__getattribute__(owner, "__dict__")
+        if len(state) <= len(INTERNAL) and state.keys() <= INTERNAL:
+            continue
         for attribute, value in list(state.items()):
-            if attribute in INTERNAL or attribute == "_hparams" or type(value) in PLAIN:
+            if type(value) in PLAIN or attribute in INTERNAL or attribute == "_hparams":
                 continue
+            if is_metric(owner):
+                break  # its states move with it
             for name, found in inside(value, f"{path}.{attribute}", seen=seen):
-                if id(found) not in known and not is_a(found, torch.Generator):
+                if not is_a(found, torch.Generator):
                     yield Place(name, found, type(owner), attribute)
-
-
-def _owned(module: torch.nn.Module, kind: str) -> Any:
-    return registered(module, kind).values()
 
 
 def spell_path(fqn: str) -> str:

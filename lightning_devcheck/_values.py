@@ -58,7 +58,7 @@ def _slot(member: Any, name: str, value: Any) -> dict[str, Any]:
 def registered(module: torch.nn.Module, kind: str) -> dict[str, Any]:
     """The ``_parameters``, ``_buffers`` or ``_modules`` of a module, without those that are None."""
     own = object.__getattribute__(module, "__dict__").get(kind)
-    return {} if own is None else {key: value for key, value in dict.items(own) if value is not None}
+    return {} if not own else {key: value for key, value in dict.items(own) if value is not None}
 
 
 def attribute(value: Any, name: str) -> Any:
@@ -175,17 +175,20 @@ def inside(value: Any, name: str, depth: int = 4, seen: set[int] | None = None) 
             yield from inside(part, name + suffix, depth - 1, seen)
 
 
-def walk_modules(
-    root: torch.nn.Module, name: str = "self"
-) -> Iterator[tuple[str, torch.nn.Module, tuple[tuple[type, str], ...]]]:
-    """Every sub-module once: its name, itself, and the classes and attributes that lead to it, outermost first."""
-    stack: list[tuple[str, torch.nn.Module, tuple[tuple[type, str], ...]]] = [(name, root, ())]
+# a sub-module's name, itself, and the classes and attributes that lead to it, outermost first
+Visit = tuple[str, torch.nn.Module, tuple[tuple[type, str], ...]]
+
+
+def walk_modules(root: torch.nn.Module, name: str = "self") -> Iterator[Visit]:
+    """Visit every sub-module once."""
+    stack: list[Visit] = [(name, root, ())]
     seen = {id(root)}
     while stack:
         path, module, chain = entry = stack.pop()
         yield entry
-        for key, child in reversed(registered(module, "_modules").items()):
-            if id(child) not in seen:
+        children = object.__getattribute__(module, "__dict__").get("_modules")
+        for key, child in reversed(list(dict.items(children))) if children else ():
+            if child is not None and id(child) not in seen:
                 seen.add(id(child))
                 stack.append((path + spell_child(module, key), child, (*chain, (type(module), key))))
 

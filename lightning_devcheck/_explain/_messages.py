@@ -44,7 +44,7 @@ _WRAP = "Distributed training wraps the module once, and wants all of its parame
 CATALOGUE: tuple[Message, ...] = (
     _message(
         "invalid-gradient",
-        r"Function (?P<node>\w+) returned an invalid gradient at index \d+ - expected "
+        r"(?:Function (?P<node>\w+) returned an )?invalid gradient at index \d+ - expected "
         r"(?:device (?P<expected>DEVICE) but got (?P<found>DEVICE)|type TensorOptions\([^)]*device=(?P<a>DEVICE)[^)]*\)"
         r" but got TensorOptions\([^)]*device=(?P<b>DEVICE))",
         "gradient-device",

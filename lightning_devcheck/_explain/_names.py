@@ -16,11 +16,12 @@ from lightning_devcheck._explain._bindings import Binding, find_binding
 from lightning_devcheck._explain._frames import Frame, evaluate, mentions
 from lightning_devcheck._records import Origin
 from lightning_devcheck._scan import unregistered
-from lightning_devcheck._source import attribute_origin, is_host, line_of, parse
+from lightning_devcheck._source import attribute_origin, class_body, class_source, is_host, line_of, parse
 from lightning_devcheck._statements import is_factory, is_move
 from lightning_devcheck._values import (
     INTERNAL,
     PLAIN,
+    Visit,
     inside,
     is_a,
     is_metric,
@@ -54,21 +55,21 @@ def locate(root: torch.nn.Module | None, wanted: Any) -> Named | None:
     """Find an object in a module tree, by identity."""
     if root is None:
         return None
-    for path, module, chain in walk_modules(root):
+    modules = list(walk_modules(root))
+    for path, module, chain in modules:
         for kind in ("_parameters", "_buffers"):
             for key, value in registered(module, kind).items():
                 if value is wanted:
-                    links = [*chain, (type(module), key)]
-                    return Named(path + spell_child(module, key), _first_line(reversed(links)), "registered")
+                    name, links = path + spell_child(module, key), [*chain, (type(module), key)]
+                    line = _data_line(type(root), name) or _first_line(reversed(links))
+                    return Named(name, line, "registered")
         if any(found is wanted for _, state in metric_states(module) for _, found in inside(state, "")):
             return Named(path, _first_line(reversed(chain)), "metric")
-    return _among_unregistered(root, wanted)
+    return _among_unregistered(root, modules, wanted)
 
 
-def _among_unregistered(root: torch.nn.Module, wanted: Any) -> Named | None:
-    if is_a(wanted, torch.Generator):
-        return _attribute_with(root, wanted)
-    for place in unregistered(root):
+def _among_unregistered(root: torch.nn.Module, modules: Sequence[Visit], wanted: Any) -> Named | None:
+    for place in unregistered(root, modules):
         if place.value is wanted:
             return Named(place.name, place.origin, "attribute")
         held = place.value
@@ -77,12 +78,12 @@ def _among_unregistered(root: torch.nn.Module, wanted: Any) -> Named | None:
                 if tensor is wanted:
                     metric = is_metric(held)
                     return Named(place.name if metric else name, place.origin, "metric" if metric else "module")
-    return _attribute_with(root, wanted)
+    return _attribute_with(modules, wanted)
 
 
-def _attribute_with(root: torch.nn.Module, wanted: Any) -> Named | None:
+def _attribute_with(modules: Sequence[Visit], wanted: Any) -> Named | None:
     """Find what is no part of a scan: a generator, hyper-parameters."""
-    for path, module, _ in walk_modules(root):
+    for path, module, _ in modules:
         for key, value in object.__getattribute__(module, "__dict__").items():
             if type(value) in PLAIN or (key in INTERNAL and key != "_hparams"):
                 continue
@@ -90,6 +91,15 @@ def _attribute_with(root: torch.nn.Module, wanted: Any) -> Named | None:
             name = next((name for name, found in inside(value, spelled) if found is wanted), None)
             if name is not None:
                 return Named(name, attribute_origin(type(module), key), "attribute")
+    return None
+
+
+def _data_line(owner: type, name: str) -> Origin | None:
+    """The line of a class that puts other memory into a parameter: ``self.layer.weight.data = tensor``."""
+    for source in filter(None, map(class_source, owner.__mro__)):
+        for node in class_body(*source):
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]).replace("'", '"') == f"{name}.data":
+                return line_of(source[0], node.lineno)
     return None
 
 

@@ -49,11 +49,11 @@ class Scene:
             return self._parameter()
         if self.match.message.id == "set-data" and (assigned := self._assigned_data()) is not None:
             return assigned
-        met = self._met()
-        if self._inside_engine() or (met is None and self.match.message.rule == "gradient-device"):
+        if self.match.message.rule == "gradient-device" or self._inside_engine():
             blamed = blame_backward(self.match, self.frames, self.root)
             if blamed is not None:
                 return self._gradient(*blamed)
+        met = self._met()
         if met is None:
             return self._unmet()
         index, culprit, others = met
@@ -92,7 +92,9 @@ class Scene:
             if not frame.is_user and (passed or "lightning_devcheck" in frame.filename):
                 continue  # what a framework holds outside of the user's line did not meet in it
             passed = passed or frame.is_user
-            pairs = [pair for m in mentions(frame.failing(), frame) for pair in m.tensors()]
+            # after a failed fit Lightning moves modules to the CPU: what they hold now was not there then
+            held = sorted(mentions(frame.failing(), frame), key=lambda m: frame.is_user and _is_module(m.value))
+            pairs = [pair for mention in held for pair in mention.tensors()]
             if not frame.is_user:  # torch hands arguments on by these names, which say nothing
                 pairs = [pair for pair in pairs if ast_base(pair[0]) not in ("args", "kwargs")]
             self.counted += len(pairs)
@@ -129,8 +131,7 @@ class Scene:
             if made is not None:
                 return self._finding(made, None, [], device=wrong)
             for tree in (frame.failing(), frame.statement()):
-                # after a failed fit Lightning moves modules to the CPU: what they hold now was not there then
-                mentioned = sorted(mentions(tree, frame), key=lambda mention: is_a(mention.value, torch.nn.Module))
+                mentioned = sorted(mentions(tree, frame), key=lambda mention: _is_module(mention.value))
                 held = [pair for m in mentioned for pair in m.tensors() if device_of(pair[1]) == wrong]
                 held = [pair for pair in held if pair[1].dim()] or held
                 if held and self.match.message.rule != "gradient-device":
@@ -262,6 +263,10 @@ class Scene:
                 if any(value is tensor for one in held for value in dict.values(one)):
                     return True
         return False
+
+
+def _is_module(value: Any) -> bool:
+    return is_a(value, torch.nn.Module)
 
 
 def _gradient_fix(named: Named, fix: str) -> str:
