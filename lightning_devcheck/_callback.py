@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import multiprocessing
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -20,6 +21,7 @@ from lightning_devcheck._policy import Expectation, of_trainer
 from lightning_devcheck._records import Finding
 from lightning_devcheck._report import Report
 from lightning_devcheck._rules import RULES
+from lightning_devcheck._training import inspect_training, optimized_ids, parameter_names
 
 if TYPE_CHECKING:
     from pytorch_lightning import Callback as _Base
@@ -110,7 +112,8 @@ class DeviceCheck(_Base):
         self._due = self._tracing = False
         self._wants_lines = True
         self._anomaly = (False, True)
-        self._first_node = 0
+        self._first_node = self._batch_node = 0
+        self._names: dict[int, str] = {}
         self._shapes: set[tuple[Any, ...]] = set()
         self._expectation: Expectation | None = None
         self._agreement = Agreement()
@@ -121,6 +124,9 @@ class DeviceCheck(_Base):
         others = [c for c in trainer.callbacks if isinstance(c, DeviceCheck) and c is not self]
         # one made by hand wins over the one that the environment asked for
         self._active = not (self._automatic and any(not other._automatic or other._active for other in others))
+
+    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
+        self._names = parameter_names(pl_module)  # the optimizers are made
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
         if not self._active:
@@ -133,7 +139,7 @@ class DeviceCheck(_Base):
             if self._traced < MAX_TRACED:
                 self._traced += 1
                 self._trace()
-        self._first_node = sequence_number()
+        self._first_node = self._batch_node = sequence_number()
 
     def on_before_backward(self, trainer: Any, pl_module: Any, loss: torch.Tensor) -> None:
         if not self._active:
@@ -198,26 +204,28 @@ class DeviceCheck(_Base):
     def _inspect(self, trainer: Any, pl_module: Any, loss: torch.Tensor) -> Report:
         if self._expectation is None:
             self._expectation = of_trainer(trainer, pl_module)
-        optimized = frozenset(id(p) for o in trainer.optimizers for group in o.param_groups for p in group["params"])
-        return self._accept(inspect(loss, pl_module, self._expectation, optimized=optimized), trainer)
-
-    def _accept(self, report: Report, trainer: Any) -> Report:
-        """Leave out what the user allows and ignores; say which process and step."""
+        optimized = optimized_ids(trainer.optimizers, pl_module)
+        report = inspect(
+            loss, pl_module, self._expectation, optimized=optimized, before=self._names, allows=self._allows
+        )
+        training = inspect_training(
+            trainer, pl_module, self._expectation, self._names, batch=self._batches, first_node=self._batch_node
+        )
         findings = [
             dataclasses.replace(finding, step=trainer.global_step, global_rank=trainer.global_rank)
-            for finding in report.findings
-            if finding.rule not in self._ignore and not self._allows(finding)
+            for finding in (*report.findings, *training)
+            if finding.rule not in self._ignore
         ]
         return Report(tuple(findings), {**report.checked, "steps": 1}, report.not_checked, trainer.world_size)
 
-    def _allows(self, finding: Finding) -> bool:
-        names = (finding.name, finding.name.removeprefix("self."), finding.device)
-        return any(fnmatchcase(name, pattern) for pattern in self._allow for name in names)
+    def _allows(self, name: str, device: torch.device) -> bool:
+        texts = (name, name.removeprefix("self."), str(device))
+        return any(fnmatchcase(text, pattern) for pattern in self._allow for text in texts)
 
     def _keep(self, report: Report) -> None:
         """Add to what was found so far: the same finding again is counted, and takes the lines where it has them."""
         for finding in report.findings:
-            key = (finding.rule, finding.name, finding.device)
+            key = self._key(finding)
             first = self._found.get(key, dataclasses.replace(finding, count=0))
             origin, used = first.origin or finding.origin, first.used or finding.used
             self._found[key] = dataclasses.replace(first, count=first.count + 1, origin=origin, used=used)
@@ -227,13 +235,20 @@ class DeviceCheck(_Base):
         self._not_checked.update(dict.fromkeys(report.not_checked))
         self._world_size = max(self._world_size, report.world_size)
 
+    def _key(self, finding: Finding) -> tuple[str, str, str]:
+        """What tells findings apart; where a later batch knows no lines, it may not know the name either."""
+        key = (finding.rule, finding.name, finding.device)
+        if key in self._found or finding.origin or finding.used:
+            return key
+        return next((k for k in self._found if (k[0], k[2]) == (finding.rule, finding.device)), key)
+
     def _act(self, report: Report, own: Report, *, together: bool) -> None:
         if self._on_mismatch == "ignore":
             return
         if report.errors and self._on_mismatch == "raise":
             error = DeviceMismatchError(report)
-            if report.world_size > 1 and not together:
-                # the launcher may kill this process before its traceback is out
+            if report.world_size > 1 and (not together or multiprocessing.parent_process() is not None):
+                # the launcher may end this process before its traceback is out, or shows that of one process only
                 print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
             raise error
         for finding in own.findings:
@@ -241,7 +256,7 @@ class DeviceCheck(_Base):
 
     def _warn(self, finding: Finding, world_size: int) -> None:
         """Say a finding once, at the user's line where it is known."""
-        seen = self._found[finding.rule, finding.name, finding.device]
+        seen = self._found[self._key(finding)]
         if finding.severity == "note" or seen.count > 1:
             return
         text = str(Report((finding,), world_size=world_size))

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
 
 from lightning_devcheck._diagnose import Evidence, diagnose
 from lightning_devcheck._graph import record_graph, record_tensor
+from lightning_devcheck._naming import leaf_line
 from lightning_devcheck._policy import Expectation, declared, learned
 from lightning_devcheck._records import Origin, TensorRecord
 from lightning_devcheck._report import Report
 from lightning_devcheck._scan import spell_path, unregistered
-from lightning_devcheck._source import method_line
+from lightning_devcheck._source import attribute_origin, method_line
 
 
 def check_devices(
@@ -70,7 +71,9 @@ def inspect(
     expectation: Expectation,
     *,
     optimized: frozenset[int] | None = None,
+    before: Mapping[int, str] | None = None,
     strict: bool = True,
+    allows: Callable[[str, torch.device], bool] = lambda name, device: False,
 ) -> Report:
     """Make the full check of one loss.
 
@@ -79,18 +82,24 @@ def inspect(
         module: The module that is trained.
         expectation: Where things belong.
         optimized: The ids of the parameters that an optimizer holds, where that is known.
+        before: The parameters' names when the optimizers were made, by id.
         strict: Whether a parameter from outside the module is a mistake wherever it is kept.
+        allows: Whether a name on a device may be there.
     """
     start = time.perf_counter()
     names = {id(t): spell_path(name) for name, t in (*module.named_parameters(), *module.named_buffers())}
     foreign: dict[int, tuple[str, Origin | None]] = {}
+    trained: set[str] = set()
 
     def name_of(leaf: torch.Tensor) -> tuple[str, bool]:
         if id(leaf) in names:
             return names[id(leaf)], True
         if not foreign:
             foreign.update(_foreign_names(module))
-        return foreign.get(id(leaf), ("a leaf tensor", None))[0], False
+        name = foreign.get(id(leaf), ("a leaf tensor", None))[0]
+        if optimized and id(leaf) in optimized:
+            trained.add(name)
+        return name, False
 
     graph = record_graph(loss, name_of)
     parameters = _owned(module)
@@ -98,10 +107,15 @@ def inspect(
         graph,
         parameters,
         expectation,
-        origins={name: origin for name, origin in foreign.values() if origin is not None},
-        optimized=None if optimized is None else frozenset(names[key] for key in optimized if key in names),
+        origins=_origins(module, foreign, parameters),
+        # a parameter that took another's place has a rule of its own
+        optimized=frozenset({**(before or {}), **names}.get(key, "") for key in optimized) if optimized else None,
+        late=frozenset(name for key, name in names.items() if key not in before) if before else frozenset(),
         strict=strict,
+        trained=frozenset(trained),
+        allows=allows,
         optimizer_line=method_line(type(module), "configure_optimizers"),
+        loss_line=leaf_line(type(module), "training_step"),
     )
     return Report(
         tuple(diagnose(evidence)),
@@ -112,6 +126,18 @@ def inspect(
         },
         not_checked=(*graph.not_checked, *expectation.not_checked),
     )
+
+
+def _origins(
+    module: torch.nn.Module, foreign: Mapping[int, tuple[str, Origin | None]], owned: Iterable[TensorRecord]
+) -> dict[str, Origin]:
+    """The assignments of plain attributes that met the graph, and of the module's own attributes."""
+    found = {name: origin for name, origin in foreign.values() if origin is not None}
+    for attribute in dict.fromkeys(record.name.removeprefix("self.").partition(".")[0] for record in owned):
+        origin = attribute_origin(type(module), attribute) if attribute.isidentifier() else None
+        if origin is not None:
+            found[f"self.{attribute}"] = origin
+    return found
 
 
 def _owned(module: torch.nn.Module) -> list[TensorRecord]:

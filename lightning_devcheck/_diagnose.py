@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from lightning_devcheck._devices import spell
+from lightning_devcheck._naming import name_move
 from lightning_devcheck._policy import Expectation
 from lightning_devcheck._records import Finding, GraphRecord, Operand, Origin, TensorRecord
 from lightning_devcheck._rules import make_finding
@@ -25,7 +26,11 @@ class Evidence:
         origins: Lines that assign plain attributes, by the attribute's name as typed.
         optimized: Names of the parameters that an optimizer holds; None where no optimizer is known.
         strict: Whether a parameter from outside the module is a mistake wherever it is kept.
+        late: Names of the parameters that came after the optimizers were made.
+        trained: Names of the leaves from outside the module that an optimizer holds.
+        allows: Whether a name on a device may be there.
         optimizer_line: The line that makes the optimizer.
+        loss_line: The line that makes a loss without a graph.
     """
 
     graph: GraphRecord
@@ -34,7 +39,22 @@ class Evidence:
     origins: Mapping[str, Origin] = field(default_factory=dict)
     optimized: frozenset[str] | None = None
     strict: bool = True
+    late: frozenset[str] = frozenset()
+    trained: frozenset[str] = frozenset()
+    allows: Callable[[str, torch.device], bool] = lambda name, device: False
     optimizer_line: Origin | None = None
+    loss_line: Origin | None = None
+
+    @property
+    def devices(self) -> frozenset[torch.device]:
+        """Where things may be: the expected devices, and those that the model's own code moves to and trains on."""
+        chosen = {leaf.device for leaf in self.graph.leaves if leaf.registered and self._is_optimized(leaf)}
+        moves = [{crossing.source, crossing.target} for crossing in self.graph.crossings]
+        expected = self.expectation.devices
+        return expected | {d for d in chosen if any(d in ends and ends & expected for ends in moves)}
+
+    def _is_optimized(self, leaf: TensorRecord) -> bool:
+        return self.optimized is None or leaf.name in self.optimized
 
 
 def diagnose(evidence: Evidence) -> list[Finding]:
@@ -44,22 +64,35 @@ def diagnose(evidence: Evidence) -> list[Finding]:
 
 
 def _loss(evidence: Evidence) -> Iterator[Finding]:
-    loss, allowed = evidence.graph.loss, evidence.expectation.devices
-    if not allowed or loss.device in allowed:
+    loss, allowed = evidence.graph.loss, evidence.devices
+    if not allowed or loss.device in allowed or evidence.allows(loss.name, loss.device):
         return
     arrival = next((c for c in evidence.graph.crossings if c.target == loss.device), None)
-    trace = arrival.trace if arrival else loss.trace
-    rule = "loss-device" if not _is_sibling(loss.device, allowed) else "wrong-rank-device"
-    why, fix = "", ""
-    if arrival and rule == "loss-device":
-        why = f"This line moves it from {arrival.source} to {loss.device}: a hidden copy and a wait in every step."
-        fix = "leave the loss where it is computed: take out .cpu() or .to(), and log loss.detach()"
-    yield _finding(rule, loss, allowed, origin=_first(trace), others=(_summary(evidence),), why=why, fix=fix)
+    place = _first(arrival.trace if arrival else ()) or _first(loss.trace) or evidence.loss_line
+    name, origin = name_move(place) if arrival and place else ("", place)
+    lines = {"name": name or loss.name, "origin": origin, "used": place if origin is not place else None}
+    if _is_sibling(loss.device, allowed):
+        yield _finding("wrong-rank-device", loss, allowed, others=(_summary(evidence),), **lines)
+        return
+    why, fix = _moved(arrival.source, loss.device) if arrival else ("", "")
+    yield _finding("loss-device", loss, allowed, others=(_summary(evidence),), why=why, fix=fix, **lines)
+
+
+def _moved(source: torch.device, target: torch.device) -> tuple[str, str]:
+    return (
+        f"This line moves it from {source} to {target}: a hidden copy and a wait in every step.",
+        "leave the loss where it is computed: take out .cpu() or .to(), and log loss.detach()",
+    )
 
 
 def _parameters(evidence: Evidence) -> Iterator[Finding]:
-    allowed = evidence.expectation.devices | evidence.expectation.parameter_devices
-    for name, records in _grouped(r for r in evidence.parameters if r.device not in allowed and allowed).items():
+    allowed = evidence.devices | evidence.expectation.parameter_devices
+    away = [r for r in evidence.parameters if r.device not in allowed and not evidence.allows(r.name, r.device)]
+    if not allowed:
+        return
+    replaced = [r for r in away if not r.is_parameter and _is_assigned(evidence.origins.get(r.name))]
+    yield from (_replaced(record, evidence) for record in replaced)
+    for name, records in _grouped(record for record in away if record not in replaced).items():
         first = records[0]
         if first.device.type == "meta":
             rule = "meta-parameter"
@@ -68,52 +101,80 @@ def _parameters(evidence: Evidence) -> Iterator[Finding]:
         others = tuple(Operand(record.name, str(record.device), record.detail) for record in records[1:4])
         if len(records) > 4:
             others += (Operand(f"and {len(records) - 4} more", str(first.device)),)
-        yield _finding(rule, first, allowed, name=name, others=(*others, _summary(evidence)))
+        lines = {"origin": evidence.origins.get(first.name)}
+        yield _finding(rule, first, allowed, name=name, others=(*others, _summary(evidence)), **lines)
+
+
+def _is_assigned(origin: Origin | None) -> bool:
+    return origin is not None and "register_buffer" not in origin.line
+
+
+def _replaced(record: TensorRecord, evidence: Evidence) -> Finding:
+    """A buffer whose place a plain tensor took."""
+    expected = spell(evidence.expectation.devices)
+    return _finding(
+        "replaced-parameter",
+        record,
+        evidence.expectation.devices,
+        what=f"{record.name} is a buffer, and a tensor on {record.device} took its place; the model is on {expected}",
+        why="Assigning to a buffer puts the new tensor in its place, wherever that is; NCCL cannot synchronise it.",
+        fix=f"change it in place: {record.name}.fill_(value) or {record.name}.copy_(new)",
+        origin=evidence.origins.get(record.name),
+    )
 
 
 def _leaves(evidence: Evidence) -> Iterator[Finding]:
-    allowed = evidence.expectation.devices
+    allowed = evidence.devices
+    if evidence.expectation.sharded or not evidence.graph.num_nodes:
+        return
     for leaf in evidence.graph.leaves:
+        if leaf.registered or evidence.allows(leaf.name, leaf.device):
+            continue
         elsewhere = bool(allowed) and leaf.device not in allowed
         known = leaf.name in evidence.origins
-        if leaf.registered or evidence.expectation.sharded:
-            continue
         lines = {"origin": evidence.origins.get(leaf.name), "used": _first(leaf.trace)}
         if leaf.is_parameter and (evidence.strict or known or elsewhere):
-            yield _finding("unregistered-parameter", leaf, allowed, **lines, fix=_register(leaf.name))
-        elif elsewhere and _is_sibling(leaf.device, allowed):
-            yield _finding("wrong-rank-device", leaf, allowed, **lines)
-        elif elsewhere:
-            yield _finding("leaf-device", leaf, allowed, **lines, fix=_make_parameter(leaf.name))
+            # an optimizer that holds it trains it; still no checkpoint has it, and DDP does not synchronise it
+            severity = "warning" if leaf.name in evidence.trained and not elsewhere else None
+            fix = _register(leaf.name)
+            yield _finding("unregistered-parameter", leaf, allowed, fix=fix, severity=severity, **lines)
+        elif elsewhere and (known or any(other.registered for other in evidence.graph.leaves)):
+            rule = "wrong-rank-device" if _is_sibling(leaf.device, allowed) else "leaf-device"
+            yield _finding(
+                rule, leaf, allowed, **lines, fix=_make_parameter(leaf.name) if rule == "leaf-device" else ""
+            )
 
 
 def _round_trips(evidence: Evidence) -> Iterator[Finding]:
-    allowed, loss = evidence.expectation.devices, evidence.graph.loss
+    allowed, loss = evidence.devices, evidence.graph.loss
     if not allowed or loss.device not in allowed:
         return
-    seen: set[Any] = set()
+    told: set[Any] = set()
     for crossing in evidence.graph.crossings:
-        key = (_first(crossing.trace), crossing.target)
-        if crossing.source in allowed and crossing.target not in allowed and key not in seen:
-            seen.add(key)
+        place = _first(crossing.trace)
+        name, origin = name_move(place) if place else ("", None)
+        leaves = crossing.source in allowed and crossing.target not in allowed
+        if leaves and (origin, crossing.target) not in told and not evidence.allows(name or "loss", crossing.target):
+            told.add((origin, crossing.target))
             yield make_finding(
                 "device-round-trip",
-                name=loss.name,
+                name=name or loss.name,
                 device=crossing.target,
                 expected=crossing.source,
-                origin=_first(crossing.trace),
+                origin=origin,
+                used=place if origin is not place else None,
             )
 
 
 def _detached(evidence: Evidence) -> Iterator[Finding]:
     graph = evidence.graph
-    reaches = any(leaf.registered for leaf in graph.leaves)
     trainable = any(record.is_parameter for record in evidence.parameters)
-    if reaches or not trainable or evidence.expectation.sharded or graph.not_checked or not evidence.strict:
+    if not trainable or evidence.expectation.sharded or graph.not_checked or not evidence.strict:
         return
-    if any(leaf.is_parameter for leaf in graph.leaves) or not graph.leaves:
-        return  # trains something of its own, which another rule names; or cannot be walked back at all
-    yield _finding("detached-loss", graph.loss, frozenset(), origin=_first(graph.loss.trace))
+    reaches = any(leaf.registered or leaf.is_parameter or leaf.name in evidence.trained for leaf in graph.leaves)
+    if not reaches and (graph.leaves or not graph.num_nodes):
+        origin = _first(graph.loss.trace) or evidence.loss_line
+        yield _finding("detached-loss", graph.loss, frozenset(), origin=origin)
 
 
 def _unoptimized(evidence: Evidence) -> Iterator[Finding]:
@@ -122,7 +183,9 @@ def _unoptimized(evidence: Evidence) -> Iterator[Finding]:
     own = [leaf for leaf in evidence.graph.leaves if leaf.registered and leaf.device in evidence.expectation.devices]
     left_out = (leaf for leaf in own if leaf.name not in evidence.optimized)
     for name, records in _grouped(left_out).items():
-        lines = {"origin": evidence.optimizer_line, "used": _first(records[0].trace)}
+        late = records[0].name in evidence.late
+        made = evidence.origins.get(".".join(name.split(".")[:2])) if late else evidence.optimizer_line
+        lines = {"origin": made, "used": _first(records[0].trace)}
         yield _finding("unoptimized-parameter", records[0], frozenset(), name=name, **lines)
 
 

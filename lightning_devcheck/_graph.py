@@ -21,6 +21,8 @@ from lightning_devcheck._simulate._state import active
 from lightning_devcheck._source import user_lines
 
 MAX_NODES = 10_000
+# Lightning divides and scales the loss: the user's own line is a few nodes below
+MAX_TOP = 10
 # graph nodes that copy between devices; Functions written in Python are looked at as well
 COPIES = {"ToCopyBackward0", "CopyBackwards", "CopySlices"}
 HIDING = {"CheckpointFunctionBackward": "a reentrant checkpoint hides the parameters used inside"}
@@ -67,7 +69,7 @@ def record_graph(loss: torch.Tensor, name_of: Callable[[torch.Tensor], tuple[str
     if any(type(node).__name__ == "CompiledFunctionBackward" for node in nodes):
         hidden.add("compiled regions are one graph node each: devices inside are not seen")
     return GraphRecord(
-        loss=record_tensor(loss, "loss", trace=trace_of(root)),
+        loss=record_tensor(loss, "loss", trace=next(filter(None, map(trace_of, nodes[:MAX_TOP])), ())),
         leaves=tuple(
             record_tensor(leaf.variable, *name_of(leaf.variable), trace=trace_of(user)) for leaf, user in found
         ),

@@ -17,7 +17,7 @@ LAYERS = (
     ("_render", "_devices", "_source", "_rules", "_values", "_statements"),
     ("_report", "_naming", "_causes"),
     ("_errors", "_simulate"),
-    ("_graph", "_scan", "_policy", "_agreement"),
+    ("_graph", "_scan", "_policy", "_agreement", "_reads"),
     ("_metric",),
     ("_diagnose", "_explain"),
     ("_check", "_training"),

@@ -20,13 +20,15 @@ from lightning_devcheck import DeviceCheck, DeviceCheckWarning, DeviceMismatchEr
 from lightning_devcheck import _callback as callback_module
 from tests.helpers.mistakes import (
     CLEAN,
+    KEEPING,
     MISTAKES,
     CpuLoss,
-    LayerMovedAway,
     Lazy,
     LeafAttribute,
+    NoPath,
     ParametersInList,
     RoundTrip,
+    StateLeftBehind,
 )
 from tests.helpers.training import QUIET, Clean, make_loader, make_trainer
 
@@ -55,6 +57,22 @@ def test_each_mistake_has_its_line(model):
     assert not lines or any("# BUG" in line for line in lines)
 
 
+def test_optimizer_state_left_behind_stops_the_run_before_the_step():
+    """State of an optimizer on the host is named with its parameter, before torch fails in the step."""
+    with pytest.raises(DeviceMismatchError) as info:
+        fit(StateLeftBehind, DeviceCheck())
+    assert {(finding.rule, finding.name) for finding in info.value.report.errors} == StateLeftBehind.expected
+    assert "the optimizer state of self.net[0].weight is on cpu, self.net[0].weight is on cuda:1" in str(info.value)
+
+
+@pytest.mark.parametrize("model", KEEPING, ids=lambda model: model.__name__)
+def test_a_kept_graph_is_named(model):
+    """A loss kept with its graph is named at the second batch, with the line of the attribute."""
+    findings = fit(model, DeviceCheck("ignore"), batches=4).findings
+    assert {(finding.rule, finding.name) for finding in findings} == model.expected
+    assert all("# BUG" in finding.origin.line for finding in findings)
+
+
 @pytest.mark.parametrize("model", CLEAN, ids=lambda model: model.__name__)
 def test_clean_models_are_quiet(model):
     """Look-alikes that are right get no finding at all."""
@@ -75,7 +93,7 @@ def test_the_report_of_a_silent_cpu_loss():
         fit(CpuLoss, DeviceCheck())
     text = str(info.value)
     assert text.startswith(
-        "the loss is on cpu, the model is on cuda:1 (step 0)\n\n  loss        cpu     float32[]  made  "
+        "the loss is on cpu, the model is on cuda:1 (step 0)\n\n  terms       cpu     float32[]  made  "
     )
     assert "terms = [F.mse_loss(self.net(batch), batch).cpu() for _ in range(2)]  # BUG" in text
     assert "\n  parameters  cuda:1  9 tensors\n" in text
@@ -136,8 +154,8 @@ def test_allow_by_name_and_device():
 
 def test_ignore_a_rule():
     """A rule that is not wanted finds nothing; the others still do."""
-    report = fit(LayerMovedAway, DeviceCheck("ignore", ignore=["device-round-trip"]), batches=1)
-    assert {finding.rule for finding in report.findings} == {"parameter-device"}
+    report = fit(NoPath, DeviceCheck("ignore", ignore=["detached-loss"]), batches=1)
+    assert {finding.rule for finding in report.findings} == {"loss-device"}
 
 
 @pytest.mark.parametrize(

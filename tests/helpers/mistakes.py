@@ -10,7 +10,7 @@ from tests.helpers.training import Clean
 
 
 class CpuLoss(Clean):
-    expected = frozenset({("loss-device", "loss")})
+    expected = frozenset({("loss-device", "terms")})
 
     def training_step(self, batch, batch_idx):
         terms = [F.mse_loss(self.net(batch), batch).cpu() for _ in range(2)]  # BUG
@@ -18,11 +18,11 @@ class CpuLoss(Clean):
 
 
 class HostVector(Clean):
-    expected = frozenset({("loss-device", "loss")})
+    expected = frozenset({("loss-device", "losses")})
 
     def training_step(self, batch, batch_idx):
-        losses = torch.zeros(2)
-        losses[0] = F.mse_loss(self.net(batch), batch)  # BUG
+        losses = torch.zeros(2)  # BUG
+        losses[0] = F.mse_loss(self.net(batch), batch)
         return losses.mean()
 
 
@@ -55,19 +55,85 @@ class LeafAttribute(Clean):
         return F.mse_loss(self.net(batch) / self.temperature, batch)
 
 
-class LayerMovedAway(Clean):
-    expected = frozenset({("parameter-device", "self.net[4]"), ("device-round-trip", "loss")})
+class LateScalar(Clean):
+    expected = frozenset({("parameter-device", "self.scale")})
 
-    def on_fit_start(self):
-        self.net[4].cpu()
+    def on_train_start(self):
+        self.scale = nn.Parameter(torch.ones(()))  # BUG
 
     def training_step(self, batch, batch_idx):
-        hidden = self.net[:4](batch).cpu()  # BUG
-        return F.mse_loss(self.net[4](hidden).to(batch.device), batch)
+        return F.mse_loss(self.net(batch), batch) * self.scale
+
+
+class LateLayer(Clean):
+    expected = frozenset({("unoptimized-parameter", "self.head")})
+
+    def on_train_start(self):
+        self.head = nn.Linear(4, 4, device=self.device)  # BUG
+
+    def training_step(self, batch, batch_idx):
+        return F.mse_loss(self.head(self.net(batch)), batch)
+
+
+class ReplacedParameter(Clean):
+    expected = frozenset({("replaced-parameter", "self.scale")})
+
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.zeros(4))
+
+    def on_train_start(self):
+        self.scale = nn.Parameter(torch.ones(4, device=self.device))  # BUG
+
+    def training_step(self, batch, batch_idx):
+        return F.mse_loss(self.net(batch * self.scale), batch)
+
+
+class KeptLosses(Clean):
+    expected = frozenset({("kept-graph", "self.history")})
+
+    def __init__(self):
+        super().__init__()
+        self.history = []  # BUG
+
+    def training_step(self, batch, batch_idx):
+        loss = F.mse_loss(self.net(batch), batch)
+        self.history.append(loss)
+        return loss
+
+
+class RunningSum(Clean):
+    expected = frozenset({("kept-graph", "self.total")})
+
+    def __init__(self):
+        super().__init__()
+        self.total = 0.0
+
+    def training_step(self, batch, batch_idx):
+        loss = F.mse_loss(self.net(batch), batch)
+        self.total = self.total + loss  # BUG
+        return loss
+
+
+class StateLeftBehind(Clean):
+    expected = frozenset({("optimizer-device", "self.net[0].weight")})
+
+    def on_train_start(self):
+        weight = self.net[0].weight
+        state = {"step": torch.ones(()), "exp_avg": torch.zeros(8, 4), "exp_avg_sq": torch.zeros(8, 4)}
+        self.optimizers().optimizer.state[weight] = state  # BUG
+
+
+class NoPath(Clean):
+    expected = frozenset({("loss-device", "loss"), ("detached-loss", "loss")})
+
+    def training_step(self, batch, batch_idx):
+        self.net(batch)
+        return torch.zeros(1, requires_grad=True)  # BUG
 
 
 class ScalarBufferMovedAway(Clean):
-    expected = frozenset({("parameter-device", "self.scale")})
+    expected = frozenset({("replaced-parameter", "self.scale")})
 
     def __init__(self):
         super().__init__()
@@ -81,7 +147,7 @@ class ScalarBufferMovedAway(Clean):
 
 
 class RoundTrip(Clean):
-    expected = frozenset({("device-round-trip", "loss")})
+    expected = frozenset({("device-round-trip", "hidden")})
 
     def training_step(self, batch, batch_idx):
         hidden = torch.softmax(self.net(batch).cpu(), -1)  # BUG
@@ -116,12 +182,19 @@ MISTAKES = (
     LossOnFirstDevice,
     ParametersInList,
     LeafAttribute,
-    LayerMovedAway,
+    LateScalar,
+    LateLayer,
+    ReplacedParameter,
+    NoPath,
     ScalarBufferMovedAway,
     RoundTrip,
     Rebuilt,
     LeftOut,
 )
+
+
+# seen from the second batch on
+KEEPING = (KeptLosses, RunningSum)
 
 
 class ScalarConstant(Clean):
@@ -151,6 +224,50 @@ class FrozenTeacher(Clean):
     def training_step(self, batch, batch_idx):
         target = self.teacher(batch.cpu()).to(batch.device)
         return F.mse_loss(self.net(batch), target)
+
+
+class TwoStages(Clean):
+    """Model parallel: the last layer is on the host on purpose, with explicit moves both ways."""
+
+    def on_fit_start(self):
+        self.net[4].cpu()
+
+    def training_step(self, batch, batch_idx):
+        hidden = self.net[:4](batch).cpu()
+        return F.mse_loss(self.net[4](hidden).to(batch.device), batch)
+
+
+class OwnOptimizer(Clean):
+    """Parameters that an optimizer of the module's own holds, in manual optimization."""
+
+    def __init__(self):
+        super().__init__()
+        self.automatic_optimization = False
+
+    def on_fit_start(self):
+        self.own = torch.optim.SGD(self.net.parameters(), lr=0.01)
+
+    def training_step(self, batch, batch_idx):
+        self.own.zero_grad()
+        self.manual_backward(F.mse_loss(self.net(batch), batch))
+        self.own.step()
+
+    def configure_optimizers(self):
+        return []
+
+
+class KeptValues(Clean):
+    """Losses kept without their graphs, and this batch's output with it."""
+
+    def __init__(self):
+        super().__init__()
+        self.history = []
+
+    def training_step(self, batch, batch_idx):
+        self.output = self.net(batch)
+        loss = F.mse_loss(self.output, batch)
+        self.history.append(loss.detach())
+        return loss
 
 
 class Saliency(Clean):
@@ -238,6 +355,9 @@ CLEAN = (
     ScalarConstant,
     CpuIndices,
     FrozenTeacher,
+    TwoStages,
+    OwnOptimizer,
+    KeptValues,
     Saliency,
     UnusedBranch,
     Shared,

@@ -1,0 +1,57 @@
+"""A small DDP run whose mistake is on some processes only: ``python ranks.py STRATEGY PROCESSES WRONG BATCH``.
+
+``WRONG`` are the global ranks with the mistake (``0,3``) and ``BATCH`` the batch, counted from 0, where it starts.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+
+import pytorch_lightning as pl
+import torch
+from torch import nn
+
+from lightning_devcheck import DeviceCheck
+
+
+class Model(pl.LightningModule):
+    def __init__(self, wrong: set[int], batch: int) -> None:
+        super().__init__()
+        self.net = nn.Linear(4, 4)
+        self.balance = [nn.Parameter(torch.zeros(()))]
+        self.wrong, self.batch = wrong, batch
+
+    def training_step(self, batch, batch_idx):
+        loss = self.net(batch[0]).pow(2).mean()
+        if self.global_rank in self.wrong and batch_idx >= self.batch:
+            loss = loss + self.balance[0]
+        return loss
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+def main(strategy: str, processes: int, wrong: set[int], batch: int) -> None:
+    """Fit for 16 batches per process."""
+    warnings.filterwarnings("ignore")
+    torch.set_num_threads(1)
+    data = torch.utils.data.TensorDataset(torch.ones(16 * processes, 4))
+    trainer = pl.Trainer(
+        accelerator="cpu",
+        devices=processes,
+        strategy=strategy,
+        callbacks=DeviceCheck(),
+        max_epochs=1,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+    trainer.fit(Model(wrong, batch), torch.utils.data.DataLoader(data, batch_size=1))
+    print(f"rank {trainer.global_rank} finished", flush=True)
+
+
+if __name__ == "__main__":
+    name, number, ranks, start = sys.argv[1:]
+    main(name, int(number), {int(rank) for rank in ranks.split(",") if rank}, int(start))
