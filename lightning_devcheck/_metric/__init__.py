@@ -75,10 +75,11 @@ class LossAccumulator(Metric):
         self._weights = Weights(weights)
         self._nan = nan
         self._stacker = Stacker(self._weights.names, skip_nan=nan == "skip")
+        self._size = 1 + len(self._weights)
         self._last: tuple[Tensor, tuple[str, ...] | None, Tensor | None] | None = None
         self._rows: tuple[Tensor, int, int, Tensor] | None = None
         # blocks of 1 + K: [- | samples without the term], [samples | sums], [- | NaN samples]; one addition does it all
-        zeros = torch.zeros(1, 3 * (1 + len(self._weights)), dtype=torch.float64, device="cpu")
+        zeros = torch.zeros(1, 3 * self._size, dtype=torch.float64, device="cpu")
         self.add_state("packed", convert_sums(zeros, self.device), dist_reduce_fx="sum")
         self._views = torch.nn.ModuleList(TermView(self, name, prefix) for name in (RESERVED, *self._weights))
 
@@ -105,12 +106,13 @@ class LossAccumulator(Metric):
             ValueError: If a term is not 0-dim, a name comes twice, or the number of terms or ``n`` is wrong.
             KeyError: If a name is not one of the terms.
         """
-        terms = self._add(losses, n)
-        return torch.dot(terms, self._weights.like(terms))
+        compiling = torch.compiler.is_compiling()
+        terms = self._add(losses, n, compiling)
+        return torch.dot(terms, self._weights.like(terms, compiling=compiling))
 
     def update(self, losses: Losses, n: float = 1) -> None:
         """Add the terms of one step; takes what `forward` takes."""
-        self._add(losses, n)
+        self._add(losses, n, torch.compiler.is_compiling())
 
     def compute(self) -> dict[str, Tensor]:
         """Average over all steps and processes: one collective.
@@ -145,8 +147,7 @@ class LossAccumulator(Metric):
         if self._last is None:
             return None
         added, present, nans = self._last
-        size = 1 + len(self._weights)
-        terms = (added if nans is None else added[:-size])[-size:]
+        terms = (added if nans is None else added[: -self._size])[-self._size :]
         if name == RESERVED:
             return torch.dot(terms, self._weights.like(terms))
         if present is not None and name not in present:
@@ -154,22 +155,27 @@ class LossAccumulator(Metric):
         terms = terms if nans is None else terms.masked_fill(nans, torch.nan)
         return terms[1 + self._weights.names.index(name)]
 
-    def _add(self, losses: Losses, n: float) -> Tensor:
+    def _add(self, losses: Losses, n: float, compiling: bool) -> Tensor:
         """Add to the state; give ``[1, *terms]`` with its graph, NaNs as zeros under ``nan="skip"``."""
         own = self.__dict__  # torch.nn.Module's own __setattr__ costs more than an operator
         if own["_is_synced"]:
             raise TorchMetricsUserError("LossAccumulator holds the sums of all processes; call unsync() first.")
-        n, size = check_number(n), 1 + len(own["_weights"].names)
-        stacked, present = own["_stacker"].stack(losses)
-        compiling = torch.compiler.is_compiling()
-        self._follow(stacked, compiling)
-        absent = stacked.shape[0] > size  # the flags of absent terms come first
-        terms: Tensor = stacked[size:] if absent else stacked
-        nans = None if self._nan == "propagate" else terms.isnan()
-        if nans is not None and self._nan == "skip":
-            terms = stacked = terms.masked_fill(nans, 0.0)
-        added = stacked.detach() if nans is None else torch.cat([stacked.detach(), nans])
-        add_sums(self._rows_at(0 if absent else size, added.shape[0], compiling), added, n)
+        n = n if type(n) is int and n >= 0 else check_number(n)
+        stacked, present = own["_stacker"].stack(losses, compiling)
+        if self.packed.device != stacked.device or (not compiling and self.packed.is_inference()):
+            self._follow(stacked.device)
+        size = own["_size"]
+        flagged = present is not None and self._nan != "skip"  # the flags of absent terms come first
+        terms: Tensor = stacked[size:] if flagged else stacked
+        if self._nan == "propagate":
+            nans, added = None, stacked.detach()
+        else:
+            nans = terms.isnan()
+            if self._nan == "skip":
+                terms = stacked = terms.masked_fill(nans, 0.0)
+            added = torch.cat([stacked.detach(), nans])
+        blocks = 1 + flagged + (nans is not None)
+        add_sums(self._rows_at(0 if flagged else size, blocks * size, compiling), added, n)
         own["_computed"], own["_last"] = None, (added, present, nans)
         # compiled code writes a constant: a count that it reads would have it compiled again in every step
         own["_update_count"] = 1 if compiling else own["_update_count"] + 1
@@ -177,22 +183,22 @@ class LossAccumulator(Metric):
 
     def _rows_at(self, start: int, length: int, compiling: bool) -> Tensor:
         """A part of the sums; the view is kept, since making it costs as much as the addition."""
+        packed = self.packed
         if compiling:
-            return self.packed.narrow(1, start, length)
+            return packed.narrow(1, start, length)
         rows = self._rows
-        if rows is None or rows[0] is not self.packed or rows[1] != start or rows[2] != length:
+        if rows is None or rows[0] is not packed or rows[1] != start or rows[2] != length:
             with torch.inference_mode(False):
-                rows = (self.packed, start, length, self.packed.narrow(1, start, length))
-            self._rows = rows
+                rows = self._rows = (packed, start, length, packed.narrow(1, start, length))
         return rows[3]
 
-    def _follow(self, terms: Tensor, compiling: bool) -> None:
+    def _follow(self, device: torch.device) -> None:
         """The sums go to the losses' device at the first update after a reset; later the two must agree."""
-        if self.packed.device != terms.device:
+        if self.packed.device != device:
             if self._update_count:
-                refuse_device(self.packed, terms)
-            self._move(terms.device)
-        if not compiling and self.packed.is_inference() and not torch.is_inference_mode_enabled():
+                refuse_device(self.packed, device)
+            self._move(device)
+        elif not torch.is_inference_mode_enabled():
             self.packed = self.packed.clone()  # made in validation, written in training
 
     def _move(self, device: torch.device) -> None:

@@ -22,8 +22,9 @@ class Stacker:
         self._names = names
         self._skip_nan = skip_nan
         self._constants: dict[Any, Tensor] = {}
+        self._one: Tensor | None = None  # that of the step before, found without a look into the dictionary
 
-    def stack(self, losses: Losses) -> tuple[Tensor, tuple[str, ...] | None]:
+    def stack(self, losses: Losses, compiling: bool) -> tuple[Tensor, tuple[str, ...] | None]:
         """``[1, *terms]`` in declared order, after ``[0, *flags]`` where terms are absent, and who is present then.
 
         Raises:
@@ -31,12 +32,12 @@ class Stacker:
             TypeError, ValueError, KeyError: As `LossAccumulator.forward`.
         """
         names = self._names
-        if isinstance(losses, Tensor):
+        if type(losses) is not list and isinstance(losses, Tensor):  # isinstance is slow with torch's metaclass
             check_stacked(losses, names)
             return torch.cat([self._constant(1.0, losses)[None], losses]), None
         terms, present = order_terms(losses, names)
         try:
-            one = self._constant(1.0, terms[0])
+            one = self._one_beside(terms[0], compiling)
             stacked = torch.stack([one, *terms] if present is None else self._with_absent(one, terms, present))
             right = stacked.dim() == 1 and all(map(Tensor.is_floating_point, terms))
         except (TypeError, RuntimeError, AttributeError):
@@ -55,11 +56,19 @@ class Stacker:
         flags = [zero if name in here else one for name in self._names]
         return [zero, *flags, one, *(here.get(name, zero) for name in self._names)]
 
+    def _one_beside(self, first: Tensor, compiling: bool) -> Tensor:
+        if compiling:
+            return self._constant(1.0, first)
+        one = self._one
+        if one is None or one.dtype != first.dtype or one.device != first.device:
+            one = self._one = self._constant(1.0, first)
+        return one
+
     def _constant(self, value: float, like: Tensor) -> Tensor:
         """A 0-dim constant beside the losses, made once; compiled code makes it as part of its graph."""
         if torch.compiler.is_compiling():
             return torch.full((), value, dtype=like.dtype, device=like.device)
-        key = (str(value), like.device, like.dtype)
+        key = (repr(value), like.device, like.dtype)
         found = self._constants.get(key)
         if found is None:
             with torch.inference_mode(False):  # one made in validation serves training as well
@@ -67,4 +76,4 @@ class Stacker:
         return found
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_constants": {}}
+        return {**self.__dict__, "_constants": {}, "_one": None}

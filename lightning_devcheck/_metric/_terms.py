@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from numbers import Real
 from typing import Any, NoReturn
 
+import torch
 from torch import Tensor
 
 from lightning_devcheck._errors import DeviceMismatchError
@@ -111,13 +112,13 @@ def _mixed(name: str, tensor: Tensor, other: Tensor) -> Finding:
     return make_finding("mixed-devices", name=name, device=tensor.device, expected=other.device, **_shape_of(tensor))
 
 
-def refuse_device(state: Tensor, terms: Tensor) -> NoReturn:
+def refuse_device(state: Tensor, device: torch.device) -> NoReturn:
     """Raise because the running sums are elsewhere than the losses."""
     finding = make_finding(
         "metric-device",
         name="LossAccumulator",
         device=state.device,
-        expected=terms.device,
+        expected=device,
         fix="assign the accumulator to the module itself; after a deliberate move of the losses, call its reset()",
         **_shape_of(state),
     )
@@ -130,8 +131,6 @@ def _shape_of(tensor: Tensor) -> dict[str, Any]:
 
 def check_number(n: Any) -> Any:
     """The number of samples, as it was given."""
-    if type(n) is int and n >= 0:
-        return n
     if isinstance(n, bool) or not isinstance(n, Real) or not 0 <= float(n) < float("inf"):
         raise ValueError(
             f"LossAccumulator: n={n!r}; give the number of samples as a finite Python number of at least 0."

@@ -49,16 +49,16 @@ class Weights(MutableMapping[str, float]):
         """Whether a weight is not what it was at first."""
         return self._values != self._initial
 
-    def like(self, terms: Tensor) -> Tensor:
+    def like(self, terms: Tensor, *, compiling: bool = False) -> Tensor:
         """The weights ``[1 + K]`` where the terms are, in their dtype."""
-        if torch.compiler.is_compiling():
+        if compiling:
             return self.tensor.to(device=terms.device, dtype=terms.dtype)
-        key = (terms.device, terms.dtype)
-        found = self._copies.get(key)
+        found = self._copies.get((terms.device, terms.dtype))
         if found is None:
             with torch.inference_mode(False):  # a copy made in validation serves training as well
                 values = [0.0, *self._values.values()]
-                found = self._copies[key] = torch.tensor(values, device=terms.device, dtype=terms.dtype)
+                found = torch.tensor(values, device=terms.device, dtype=terms.dtype)
+            self._copies[terms.device, terms.dtype] = found
         return found
 
     def move(self, device: torch.device) -> None:
