@@ -6,6 +6,8 @@ Seen in torch 2.6 to 2.14. None has a public twin: a missing one stops `simulate
 import torch
 from torch._C import DisableTorchFunction as WithoutFunctions
 from torch._C import _disabled_torch_function_impl as disabled_torch_function
+from torch._C import _set_conj as set_conj
+from torch._C import _set_neg as set_neg
 from torch._C._nn import _parse_to as parse_to
 from torch.utils._mode_utils import no_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_aliasing
@@ -16,6 +18,8 @@ ENGINE = (torch.autograd, "_engine_run_backward")
 FUNCTION_NODE = torch.autograd.function.BackwardCFunction
 # what `Module.to`, `cuda`, `float` and their like go through
 APPLY = (torch.nn.Module, "_apply")
+# makes a tensor of a class of ours around no storage
+make_wrapper = torch.Tensor._make_wrapper_subclass
 run_backward = torch.autograd._engine_run_backward  # type: ignore[attr-defined]
 
 __all__ = [
@@ -25,8 +29,11 @@ __all__ = [
     "TorchDispatchMode",
     "WithoutFunctions",
     "disabled_torch_function",
+    "make_wrapper",
     "no_dispatch",
     "parse_to",
     "return_and_correct_aliasing",
     "run_backward",
+    "set_conj",
+    "set_neg",
 ]

@@ -12,8 +12,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-import torch
 import torchgen
 
 # arguments that CUDA wants, or takes, on the CPU; positions in the operator's schema
@@ -73,7 +73,7 @@ def _unchecked() -> frozenset[str]:
 
 
 @functools.cache
-def rule_of(func: torch._ops.OpOverload) -> DeviceRule:
+def rule_of(func: Any) -> DeviceRule:
     """The device rule of an operator."""
     schema = func._schema
     name = schema.name.partition("::")[2] + (f".{schema.overload_name}" if schema.overload_name else "")
@@ -82,7 +82,7 @@ def rule_of(func: torch._ops.OpOverload) -> DeviceRule:
     return DeviceRule(_kind(func, name), written, CPU_ARGUMENTS.get(name, ()), CPU_RESULTS.get(name, ()), random)
 
 
-def _kind(func: torch._ops.OpOverload, name: str) -> str:
+def _kind(func: Any, name: str) -> str:
     if name in MOVERS or func.namespace == "c10d":
         return "any"
     if name in INDEXING:
@@ -92,6 +92,6 @@ def _kind(func: torch._ops.OpOverload, name: str) -> str:
     return "iterator" if func.namespace == "aten" and name in _unchecked() else "one"
 
 
-def argument_names(func: torch._ops.OpOverload) -> Sequence[str]:
+def argument_names(func: Any) -> Sequence[str]:
     """The operator's argument names, in order."""
     return [argument.name for argument in func._schema.arguments]

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from lightning_devcheck._simulate._compat import disabled_torch_function
+from lightning_devcheck._simulate._compat import disabled_torch_function, make_wrapper, set_conj, set_neg
 from lightning_devcheck._simulate._host import note_host_read
 from lightning_devcheck._simulate._state import active, cuda_device, running
 
@@ -31,7 +31,7 @@ class SimulatedTensor(torch.Tensor):
     ) -> SimulatedTensor:
         """Wrap a CPU tensor."""
         strided: dict[str, Any] = {"strides": inner.stride(), "storage_offset": inner.storage_offset()}
-        self = torch.Tensor._make_wrapper_subclass(
+        self = make_wrapper(
             cls,
             inner.size(),
             **(strided if inner.layout is torch.strided else {}),
@@ -40,6 +40,11 @@ class SimulatedTensor(torch.Tensor):
             device=META,
             requires_grad=requires_grad,
         )
+        # views that conjugate or negate lazily: code inside torch asks for the bit and resolves it
+        if inner.is_conj():
+            set_conj(self, True)
+        if inner.is_neg():
+            set_neg(self, True)
         self._inner = inner
         self._index = index
         return self
