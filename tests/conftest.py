@@ -6,7 +6,9 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
+import lightning.pytorch  # noqa: F401  importing either namespace wraps torch.compile, once
 import pytest
+import pytorch_lightning  # noqa: F401
 import torch
 import torch.distributed as dist
 from torch.overrides import _get_current_function_mode_stack
@@ -22,7 +24,7 @@ LIFELONG_VARIABLES |= {
     "PYTORCH_NVML_BASED_CUDA_CHECK",
     "CUDA_DEVICE_ORDER",
 }
-WATCHED = (torch, torch.Tensor, torch.nn.Module, torch.cuda, torch.accelerator, dist, dist.distributed_c10d)
+WATCHED = (torch, torch.Tensor, torch.cuda, torch.accelerator, dist, dist.distributed_c10d)
 
 
 def _attributes() -> dict[tuple[str, str], Any]:

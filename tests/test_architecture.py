@@ -110,6 +110,6 @@ def test_import_draws_nothing_heavy():
 
 
 def test_no_file_is_long():
-    """No file of the package passes 300 lines."""
+    """No file of the package passes 320 lines."""
     lengths = {path.name: len(path.read_text(encoding="utf-8").splitlines()) for path in MODULES}
-    assert {name: length for name, length in lengths.items() if length > 300} == {}
+    assert {name: length for name, length in lengths.items() if length > 320} == {}
