@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+import torch.multiprocessing
+
 from lightning_devcheck._callback import DeviceCheck
 from lightning_devcheck._compat import callback_bases
 from lightning_devcheck._explain import explain
+from lightning_devcheck._reads import ReadCounter
 from lightning_devcheck._report import Report
 
 if TYPE_CHECKING:
@@ -34,19 +39,61 @@ class Collector(_Base):
         super().__init__()
         self._check = check
         self._folder = folder
+        self._reads = ReadCounter()
+        self._noted = False
+
+    def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        self._reads.start()
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        self._reads.stop()
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        report = explain(exception, pl_module)
-        if report is not None:
-            findings = [
-                dataclasses.replace(finding, step=trainer.global_step, global_rank=trainer.global_rank)
-                for finding in report.findings
-            ]
-            save(dataclasses.replace(report, findings=tuple(findings), world_size=trainer.world_size), self._folder)
-        save(self._check.report, self._folder)
+        self._reads.stop()
+        save_explained(exception, self._folder, pl_module, **_place_of(trainer))
+        self._save(trainer)
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        save(self._check.report, self._folder)
+        self._save(trainer)
+
+    def _save(self, trainer: Any) -> None:
+        report = self._check.report
+        notes = self._reads.findings(trainer.global_rank) if not self._noted else ()
+        self._noted = self._noted or bool(notes)
+        save(dataclasses.replace(report, findings=(*report.findings, *notes)), self._folder)
+
+
+def _place_of(trainer: Any) -> dict[str, int]:
+    return {"step": trainer.global_step, "global_rank": trainer.global_rank, "world_size": trainer.world_size}
+
+
+def save_explained(
+    exception: BaseException, folder: Path, module: Any = None, *, world_size: int = 1, **place: int
+) -> None:
+    """Save what an exception that is about devices means, and where it was raised; another one is left alone."""
+    report = explain(exception, module)
+    if report is not None:
+        findings = tuple(dataclasses.replace(finding, **place) for finding in report.findings)
+        save(dataclasses.replace(report, findings=findings, world_size=world_size), folder)
+
+
+def forked_ranks(folder: Path) -> tuple[Any, str, Any]:
+    """A stand-in for ``start_processes``: a rank explains its exception itself, its parent only gets the text."""
+    original = torch.multiprocessing.start_processes
+
+    @functools.wraps(original)
+    def start_processes(fn: Any, args: Any = (), nprocs: int = 1, *rest: Any, **kwargs: Any) -> Any:
+        return original(_explaining, (fn, folder, nprocs, *args), nprocs, *rest, **kwargs)
+
+    return torch.multiprocessing, "start_processes", start_processes
+
+
+def _explaining(index: int, fn: Any, folder: Path, nprocs: int, *args: Any) -> None:
+    try:
+        fn(index, *args)
+    except Exception as error:
+        save_explained(error, folder, world_size=nprocs, global_rank=index)
+        raise
 
 
 def save(report: Report, folder: Path) -> None:

@@ -20,12 +20,13 @@ import torch
 from torch.multiprocessing import ProcessExitedException, ProcessRaisedException
 
 from lightning_devcheck._callback import DeviceCheck
-from lightning_devcheck._collect import Collector, save, saved
+from lightning_devcheck._collect import Collector, forked_ranks, save, saved
 from lightning_devcheck._compat import fork_processes
 from lightning_devcheck._explain import explain
 from lightning_devcheck._report import Report, merge_reports
 from lightning_devcheck._scan import scan
 from lightning_devcheck._simulate import simulate_cuda
+from lightning_devcheck._simulate._patch import Patches
 
 NAMESPACES = ("lightning.pytorch", "pytorch_lightning")
 LOGGERS = (*NAMESPACES, "lightning.fabric", "lightning_fabric")
@@ -92,7 +93,12 @@ def preflight(
         raise ValueError("preflight(accelerator=…): it always runs on simulated CUDA devices; leave the argument out.")
     strategy = _forked(strategy)
     copied = _copied(model) if isinstance(model, torch.nn.Module) else None
-    with tempfile.TemporaryDirectory() as name, _as_it_was(), simulate_cuda(devices):
+    with (
+        tempfile.TemporaryDirectory() as name,
+        _as_it_was(),
+        simulate_cuda(devices),
+        Patches([forked_ranks(Path(name))]),
+    ):
         folder, module = Path(name), copied
         try:
             module = _checked(model() if copied is None and callable(model) else copied, model)

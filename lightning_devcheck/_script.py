@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 from lightning_devcheck._callback import DeviceCheck
-from lightning_devcheck._collect import Collector, save, saved
+from lightning_devcheck._collect import Collector, forked_ranks, save, saved
 from lightning_devcheck._explain import explain
 from lightning_devcheck._simulate import simulate_cuda
 from lightning_devcheck._simulate._patch import Patches
@@ -142,6 +142,7 @@ def _leave_word(folder: Path, reason: str) -> None:
 def _stand_ins(settings: Settings) -> Iterator[tuple[Any, str, Any]]:
     """What to replace: Trainers run a few steps, and processes that a script starts are simulated too."""
     yield subprocess, "Popen", SimulatedRank
+    yield forked_ranks(Path(settings.folder))
     for name in ("lightning.pytorch", "pytorch_lightning"):
         if importlib.util.find_spec(name.partition(".")[0]) is None:
             continue
