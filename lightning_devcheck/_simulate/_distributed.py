@@ -83,7 +83,8 @@ def _group_maker(original: Callable[..., Any], nccl_groups: set[str]) -> Callabl
 
 
 def _name(group: Any) -> str:
-    return str((dist.group.WORLD if group is None else group).group_name)
+    named: Any = dist.group.WORLD if group is None else group
+    return str(named.group_name)
 
 
 def _collective(original: Callable[..., Any], nccl_groups: set[str]) -> Callable[..., Any]:
