@@ -33,7 +33,8 @@ def leaf_line(owner: type, method: str) -> Origin | None:
         source = class_source(cls) if method in vars(cls) else None
         for function in _functions(class_body(*source), method) if source else ():
             for node in ast.walk(function):
-                if isinstance(node, ast.stmt) and node is not function and "requires_grad" in ast.unparse(node):
+                simple = isinstance(node, ast.stmt) and not hasattr(node, "body")
+                if simple and "requires_grad" in ast.unparse(node):
                     return line_of(source[0], node.lineno, method) if source else None
     return None
 

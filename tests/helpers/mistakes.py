@@ -128,8 +128,10 @@ class NoPath(Clean):
     expected = frozenset({("loss-device", "loss"), ("detached-loss", "loss")})
 
     def training_step(self, batch, batch_idx):
-        self.net(batch)
-        return torch.zeros(1, requires_grad=True)  # BUG
+        output = self.net(batch)
+        if batch_idx == 0:
+            return torch.zeros(1, requires_grad=True)  # BUG
+        return F.mse_loss(output, batch)
 
 
 class ScalarBufferMovedAway(Clean):
