@@ -30,7 +30,9 @@ class Agreement:
         if not can_agree(trainer):
             return report
         if self._group is None:
-            self._group = dist.group.WORLD if dist.get_backend() == "gloo" else dist.new_group(backend="gloo")
+            # a simulated run speaks NCCL over gloo, and refuses the CPU tensor in its own group as NCCL does
+            shared = dist.get_backend() == "gloo" and trainer.strategy.root_device.type == "cpu"
+            self._group = dist.group.WORLD if shared else dist.new_group(backend="gloo")
         wrong = torch.tensor(len(report.errors), device="cpu")
         dist.all_reduce(wrong, op=dist.ReduceOp.MAX, group=self._group)
         if not wrong.item():

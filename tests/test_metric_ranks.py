@@ -7,7 +7,11 @@ import contextlib
 import importlib
 import inspect
 import math
+import os
 import pickle
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -255,3 +259,16 @@ def test_resumed_in_the_middle_of_an_epoch(tmp_path):
     run(max_epochs=1, callbacks=Save())
     _, model = run(tmp_path / "middle.ckpt", max_epochs=1)
     assert model.results == [(0 + 1 + 2 + 3 + 4) / 5]
+
+
+@pytest.mark.parametrize("options", [[], ["--simulate"]], ids=["cpu", "simulated"])
+def test_the_example_agrees_with_one_process(options):
+    """Two DDP processes log the means over all samples, on the CPU and on two simulated devices with DeviceCheck on."""
+    root = Path(__file__).parents[1]
+    environment = {**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-W", "ignore", "examples/ddp_losses.py", *options]
+    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "'loss': 36.375, 'full': 9.5, 'half': 123.5, 'rare': 6.0" in done.stdout
+    assert "two processes and one agree to 0e+00" in done.stdout
+    assert "DeviceCheck failed" not in done.stderr
