@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-import copy
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -31,7 +31,7 @@ class Case:
         made: The statement that made it.
         used: The text of the line where it met the others.
         function: The function that ``made`` is in.
-        device: Where the culprit is.
+        device: Where it is.
     """
 
     rule: str
@@ -201,11 +201,9 @@ def _held(case: Case) -> tuple[str, str] | None:
         return None
     if case.function not in ("", "__init__", "configure_model", "setup") and any(map(is_factory, calls_in(case.made))):
         return None
-    last = case.name.rpartition(".")[2].partition("[")[0]
-    if case.name.partition("[")[0] == f"self.{attribute}" == case.name:
-        trained = "requires_grad=True" in ast.unparse(value)
-        text = ast.unparse(value)
-        if trained:
+    text = spell(value)
+    if case.name == f"self.{attribute}":
+        if "requires_grad=True" in text:
             return (
                 "A tensor that requires a gradient is not a parameter: it is not moved, not trained, not saved.",
                 f"self.{attribute} = nn.Parameter({text.replace(', requires_grad=True', '')})",
@@ -214,7 +212,8 @@ def _held(case: Case) -> tuple[str, str] | None:
             "A tensor in a plain attribute is not moved with the module: only parameters and buffers are.",
             f'self.register_buffer("{attribute}", {text}, persistent=False)',
         )
-    last = last if last.isidentifier() and last not in ("keywords", "args") else "values"
+    last = re.split(r"[.\[\]\"(]+", case.name.rstrip('"])'))[-1]
+    last = last if last.isidentifier() else "values"
     return (
         f"self.{attribute} is a plain object to Lightning: the tensor in it is not moved with the module.",
         f'self.register_buffer("{last}", …, persistent=False)  (and read it from there)',
@@ -281,8 +280,7 @@ def _to_host(case: Case) -> tuple[str, str] | None:
     moved = [c for c in calls_in(case.made) if is_move(c) and ast.unparse(c).endswith((".cpu()", ".to('cpu')"))]
     if not moved or case.device != "cpu":
         return None
-    kept = copy.deepcopy(case.made)
-    line = ast.unparse(kept).replace(".cpu()", "").replace(".to('cpu')", "")
+    line = spell(case.made).replace(".cpu()", "").replace('.to("cpu")', "")
     return "This line copies it to the CPU: a copy and a wait in every step.", line
 
 

@@ -96,6 +96,6 @@ def _is_device(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("cuda")
 
 
-def spell(tree: ast.stmt) -> str:
-    """The text of a statement."""
+def spell(tree: ast.stmt | ast.expr) -> str:
+    """The text of a statement or expression."""
     return ast.unparse(ast.fix_missing_locations(tree)).replace("'", '"')

@@ -80,6 +80,12 @@ CATALOGUE: tuple[Message, ...] = (
         "mixed-devices",
     ),
     _message(
+        "optimizer-state-devices",
+        r"Tensors of the same index must be on the same device and (?:the same )?dtype|state_steps.{0,80}on CUDA"
+        r"|`?(?:fused|capturable)=True`?.{0,80}(?:on|CUDA|supported device)",
+        "optimizer-device",
+    ),
+    _message(
         "same-device",
         r"(?:[Ee]xpected|[Aa]ll|[Ee]xpect) .{0,60}?to be on (?:the )?same device|must be on the same (?:CUDA )?device"
         r"(?:\. Received (?P<a>DEVICE) and (?P<b>DEVICE))?|should be on the same device",
@@ -157,12 +163,6 @@ CATALOGUE: tuple[Message, ...] = (
         "parameter-device",
         _WRAP,
         "make every layer in configure_model, and move none of them by hand",
-    ),
-    _message(
-        "optimizer-state-devices",
-        r"Tensors of the same index must be on the same device and (?:the same )?dtype|state_steps.{0,80}on CUDA"
-        r"|`?(?:fused|capturable)=True`?.{0,80}(?:on|CUDA|supported device)",
-        "optimizer-device",
     ),
     _message("lazy-tensor", r"Input tensor is not a lazy tensor: torch\.(?P<found>\w+)", "mixed-devices"),
     _message(

@@ -177,7 +177,8 @@ class Scene:
     def _parameter(self) -> Finding:
         """Distributed training refused the module: name a part that is not where most are."""
         held = list(tensors_of(self.root, "self")) if self.root is not None else []
-        common = self.expected or Counter(device_of(t) for _, t in held).most_common(1)[0][0]
+        counts = Counter(device_of(t) for _, t in held)
+        common = self.expected if self.expected in counts else next(iter(counts.most_common(1)), (None, 0))[0]
         odd = next((pair for pair in held if device_of(pair[1]) != common), None)
         if odd is None:
             return self._unmet()

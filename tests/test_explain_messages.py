@@ -1,0 +1,159 @@
+"""The messages of torch, torchmetrics, DDP and FSDP, of several versions: which rule, which devices."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from torch import nn
+
+from lightning_devcheck import explain
+from lightning_devcheck._explain import explain_text
+from lightning_devcheck._explain._messages import CATALOGUE, recognize
+
+SAME = "Expected all tensors to be on the same device, but"
+MESSAGES = [
+    (f"{SAME} found at least two devices, cuda:0 and cpu!", "mixed-devices", ("cuda:0", "cpu")),
+    (
+        f"{SAME} found at least two devices, cpu and cuda:1! (when checking argument for argument weight in method "
+        "wrapper_CUDA_nll_loss_forward)",
+        "mixed-devices",
+        ("cpu", "cuda:1"),
+    ),
+    (f"{SAME} got weight is on cpu, different from other tensors on cuda:0", "mixed-devices", ("cpu", "cuda:0")),
+    ("All input tensors must be on the same device. Received cuda:0 and cpu", "mixed-devices", ("cuda:0", "cpu")),
+    (
+        "Function AddBackward0 returned an invalid gradient at index 1 - expected device cuda:0 but got cpu",
+        "gradient-device",
+        ("cuda:0", "cpu"),
+    ),
+    (
+        "Function AddBackward0 returned an invalid gradient at index 1 - expected type TensorOptions(dtype=float, "
+        "device=cuda:0, layout=Strided) but got TensorOptions(dtype=float, device=cpu, layout=Strided)",
+        "gradient-device",
+        ("cuda:0", "cpu"),
+    ),
+    ("invalid gradient at index 0 - expected device cuda:1 but got cpu", "gradient-device", ("cuda:1", "cpu")),
+    (
+        "indices should be either on cpu or on the same device as the indexed tensor (cpu)",
+        "mixed-devices",
+        ("cpu",),
+    ),
+    ("Trying to pass too many CPU scalars to CUDA kernel!", "mixed-devices", ()),
+    (
+        "Input type (torch.cuda.FloatTensor) and weight type (torch.FloatTensor) should be the same",
+        "mixed-devices",
+        ("cuda", "cpu"),
+    ),
+    (
+        "attempting to assign a gradient with device type 'cpu' to a tensor with device type 'cuda'. Please ensure",
+        "gradient-device",
+        ("cuda", "cpu"),
+    ),
+    ("Encountered different devices in metric calculation (see stacktrace for details).", "metric-device", ()),
+    ("No backend type associated with device type cpu", "collective-device", ("cpu",)),
+    ("Tensors must be CUDA and dense", "collective-device", ()),
+    ("Input tensor is not a lazy tensor: torch.FloatTensor", "mixed-devices", ("floattensor",)),
+    ("FakeTensor is wrapped to wrong device, found cpu, expected cuda:0", "mixed-devices", ("cuda:0", "cpu")),
+    (
+        "Unhandled FakeTensor Device Propagation for aten.add.Tensor, found two different devices cuda:0, cpu",
+        "mixed-devices",
+        ("cuda:0", "cpu"),
+    ),
+    (
+        "DistributedDataParallel's input module must be on the same type of devices, but input module parameters "
+        "locate in {'cpu', 'cuda'}.",
+        "parameter-device",
+        (),
+    ),
+    (
+        "DistributedDataParallel device_ids and output_device arguments only work with single-device/multiple-device "
+        "GPU modules or CPU modules",
+        "parameter-device",
+        (),
+    ),
+    ("FSDP only supports single device modules but got params on {cpu, cuda:0}", "parameter-device", ()),
+    (
+        "Module is given device_id argument cuda:1, but is on cpu.",
+        "parameter-device",
+        ("cuda:1", "cpu"),
+    ),
+    ("An FSDP-managed module with parameter CPU offloading enabled has parameters on cuda:0", "parameter-device", ()),
+    ("Expected a 'cuda' device type for generator but found 'cpu'", "mixed-devices", ("cuda", "cpu")),
+    (
+        "hook '<lambda>' has changed the type of value (was torch.cuda.FloatTensor got torch.FloatTensor)",
+        "gradient-device",
+        (),
+    ),
+    (
+        "Tensors of the same index must be on the same device and the same dtype except `step` tensors",
+        "optimizer-device",
+        (),
+    ),
+    (
+        "can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first.",
+        "host-read",
+        ("cuda:0",),
+    ),
+    ("CUDA error: invalid device ordinal", "wrong-rank-device", ()),
+    ("[rank1]: Connection closed by peer [127.0.0.1]:1234", "", ()),
+    ("Watchdog caught collective operation timeout: WorkNCCL(SeqNum=3)", "", ()),
+]
+
+
+@pytest.mark.parametrize(("text", "rule", "devices"), MESSAGES, ids=[text[:40] for text, _, _ in MESSAGES])
+def test_message_is_known(text, rule, devices):
+    """Each wording is recognised, with its rule and the devices it names."""
+    match = recognize(f"Traceback (most recent call last):\n  ...\nRuntimeError: {text}\n")
+    assert match is not None
+    assert match.message.rule == rule
+    assert set(match.devices) == set(devices)
+
+
+@pytest.mark.parametrize(("text", "rule", "devices"), MESSAGES, ids=[text[:40] for text, _, _ in MESSAGES])
+def test_message_on_an_exception(text, rule, devices):
+    """An exception with the message alone, no tensor in sight, is explained by it."""
+    report = explain(RuntimeError(text))
+    assert [finding.rule for finding in report.findings] == [rule] * bool(rule)
+    assert all(finding.fix and finding.why for finding in report.findings)
+
+
+def test_secondary_error_points_to_the_other_process():
+    """A process that only lost its peers is no finding, and says where to look."""
+    report = explain(RuntimeError("Connection closed by peer"))
+    assert report.ok
+    assert "look at the report of the process that failed first" in str(report)
+
+
+def test_wrapping_names_the_parameter():
+    """A module that DDP refuses is searched for the part that is elsewhere."""
+    module = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 2, device="meta"))
+    error = RuntimeError("DistributedDataParallel's input module must be on the same type of devices")
+    finding = explain(error, module).findings[0]
+    assert (finding.rule, finding.name, finding.device) == ("parameter-device", "self[2].weight", "meta")
+
+
+def test_pasted_traceback():
+    """A pasted traceback is explained by its message and its last line of the user's."""
+    text = (
+        "Traceback (most recent call last):\n"
+        '  File "/home/me/train.py", line 42, in training_step\n'
+        "    loss += weight * term\n"
+        f"RuntimeError: {SAME} found at least two devices, cpu and cuda:0!\n"
+    )
+    finding = explain_text(text).findings[0]
+    assert (finding.rule, finding.device, finding.expected) == ("mixed-devices", "cpu", "cuda:0")
+    assert (finding.used.lineno, finding.used.line) == (42, "loss += weight * term")
+
+
+def test_other_text_is_not_explained():
+    """Text without a device message gives None."""
+    assert explain_text("ValueError: shapes (2,) and (3,) not aligned") is None
+
+
+def test_every_message_is_in_the_catalogue():
+    """docs/errors.md has a section for each kind of message."""
+    page = (Path(__file__).parents[1] / "docs" / "errors.md").read_text(encoding="utf-8")
+    anchors = set(re.findall(r"^\(error-([\w-]+)\)=$", page, flags=re.MULTILINE))
+    assert {message.id for message in CATALOGUE} <= anchors
