@@ -104,6 +104,7 @@ def main():
             logger=False,
             enable_checkpointing=False,
             enable_progress_bar=False,
+            enable_model_summary=False,
         )
         trainer.fit(Multiscale(args.mistake), loader)
 
