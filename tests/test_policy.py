@@ -1,4 +1,4 @@
-"""What each strategy implies. FSDP 2 really runs on two gloo processes; the others are read off real strategy objects."""
+"""What each strategy implies. FSDP 2 really runs, on two gloo processes; the others are read off strategy objects."""
 
 from __future__ import annotations
 
