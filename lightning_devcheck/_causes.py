@@ -60,14 +60,6 @@ def cause_of(
 ) -> tuple[str, str]:
     """Say why a culprit is where it is and what to write instead, from the line that made it.
 
-    Args:
-        rule: The rule it breaks.
-        name: As the user typed it.
-        origin: The line that made it, where known.
-        used: The line where it met the others, where known.
-        device: Where it is.
-        expected: Where it should be.
-
     Returns:
         Why and fix; empty where the rule's own words are all that can be said.
     """

@@ -1,0 +1,95 @@
+"""Why and fix, made for the source line."""
+
+from __future__ import annotations
+
+import pytest
+
+from lightning_devcheck._causes import cause_of
+from lightning_devcheck._records import Origin
+from lightning_devcheck._rules import RULES
+
+CASES = [
+    ("mixed-devices", "mask", "mask = torch.ones(4)", "", "cpu", "mask = torch.ones(4, device=self.device)"),
+    ("mixed-devices", "w", "w = torch.FloatTensor([1.0])", "", "cpu", "w = torch.FloatTensor([1.0]).to(self.device)"),
+    ("mixed-devices", "w", "w = torch.from_numpy(a)", "", "cpu", "w = torch.from_numpy(a).to(self.device)"),
+    ("mixed-devices", "w", "w.cuda()", "", "cpu", "w = w.cuda()"),
+    ("wrong-rank-device", "y", "y = y.cuda(0)", "", "cuda:0", "y = y.to(self.device)"),
+    ("wrong-rank-device", "y", 'y = y.to("cuda:0")', "", "cuda:0", "y = y.to(self.device)"),
+    (
+        "mixed-devices",
+        "self.t",
+        "self.t = torch.load(path)",
+        "",
+        "cpu",
+        "self.t = torch.load(path, map_location=self.device)",
+    ),
+    (
+        "unregistered-module",
+        "self.heads[0]",
+        "self.heads = [nn.Linear(2, 2)]",
+        "",
+        "cpu",
+        "self.heads = nn.ModuleList([nn.Linear(2, 2)])",
+    ),
+    (
+        "unregistered-metric",
+        'self.metrics["a"]',
+        "self.metrics = {'a': MeanMetric()}",
+        "",
+        "cpu",
+        'self.metrics = nn.ModuleDict({"a": MeanMetric()})',
+    ),
+    (
+        "unregistered-parameter",
+        "self.scale[0]",
+        "self.scale = [nn.Parameter(torch.ones(2))]",
+        "",
+        "cpu",
+        "self.scale = nn.ParameterList([nn.Parameter(torch.ones(2))])",
+    ),
+    (
+        "unregistered-tensor",
+        "self.weights",
+        "self.weights = torch.tensor([1.0])",
+        "",
+        "cpu",
+        'self.register_buffer("weights", torch.tensor([1.0]), persistent=False)',
+    ),
+    (
+        "leaf-device",
+        "self.t",
+        "self.t = torch.ones((), requires_grad=True)",
+        "",
+        "cpu",
+        "self.t = nn.Parameter(torch.ones(()))",
+    ),
+    ("mixed-devices", "h", "h = self.net(x).cpu()", "", "cpu", "h = self.net(x)"),
+    (
+        "mixed-devices",
+        "torch.zeros(1)",
+        "return sum(t, torch.zeros(1))",
+        "return sum(t, torch.zeros(1))",
+        "cpu",
+        "return sum(t)",
+    ),
+]
+
+
+@pytest.mark.parametrize(("rule", "name", "made", "used", "device", "fix"), CASES, ids=[case[2] for case in CASES])
+def test_fix_is_a_line_to_paste(rule, name, made, used, device, fix):
+    """The fix is the user's own line, put right."""
+    place = Origin("train.py", 3, used) if used else None
+    why, found = cause_of(rule, name, Origin("train.py", 1, made), place, device, "cuda:1")
+    assert found.splitlines()[0] == fix
+    assert why
+
+
+@pytest.mark.parametrize("line", ["", "def step(x):", "for a in b:", "torch.zeros(", "x = y", "]]", "\x00"])
+def test_lines_that_say_nothing(line):
+    """A line that makes nothing on a device, or is no whole statement, leaves the rule's own words."""
+    assert cause_of("mixed-devices", "x", Origin("train.py", 1, line), None, "cpu", "cuda:1") == ("", "")
+
+
+def test_without_a_line():
+    """Every rule can be asked for without a line."""
+    assert all(cause_of(rule, "x", None, None, "cpu", "cuda:1") == ("", "") for rule in RULES)
