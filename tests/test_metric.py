@@ -17,7 +17,7 @@ from torch._dynamo.testing import CompileCounter
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import lightning_devcheck._metric._weights as weights_module
-from lightning_devcheck import LossAccumulator, simulate_cuda
+from lightning_devcheck import LossAccumulator, scan, simulate_cuda
 
 WEIGHTS = {"full": 0.5, "half": 0.25, "quarter": 0.125}
 POLICIES = ("propagate", "skip", "raise")
@@ -443,6 +443,14 @@ def test_on_simulated_devices_everything_stays_there():
         assert metric.compute()["half"].item() == 1.0
 
 
+def test_nothing_in_it_alarms_the_scan():
+    """Its sums, constants and views are no unregistered tensors or modules of the user's."""
+    module = nn.ModuleDict({"losses": LossAccumulator(WEIGHTS)})
+    module["losses"](named(1, 2, 4))
+    module["losses"].compute()
+    assert str(scan(module)).startswith("no findings")
+
+
 def test_a_meta_module_gets_zeros():
     """Built on ``meta`` and materialised with ``to_empty``, the sums start from zero."""
     with torch.device("meta"):
@@ -517,9 +525,10 @@ def test_merge_state_adds():
     assert one.compute()["full"].item() == 2.0
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.script`", "ignore:This property will be removed")
 def test_script_is_not_offered():
     """It cannot be scripted: it takes mappings and generators, which TorchScript has no types for."""
-    with pytest.warns(DeprecationWarning, match="jit.script"), pytest.raises((RuntimeError, ValueError)):
+    with pytest.raises((RuntimeError, ValueError)):
         torch.jit.script(LossAccumulator(WEIGHTS))
 
 
