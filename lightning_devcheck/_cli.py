@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from lightning_devcheck._launch import TimeLimitError, has_failed, run_group
+from lightning_devcheck._launch import Settings, TimeLimitError, command, has_failed, run_group
 from lightning_devcheck._report import Report, merge_reports
+from lightning_devcheck._saved import saved
 from lightning_devcheck._version import __version__
 
 CLEAN, FINDINGS, USAGE, FAILED, INTERRUPTED = 0, 1, 2, 3, 130
@@ -146,8 +147,6 @@ def _module_exists(name: str) -> bool:
 
 
 def _run_in(folder: Path, args: argparse.Namespace) -> int:
-    from lightning_devcheck._script import Settings, command  # imports Lightning, which --help need not
-
     settings = Settings(str(folder), args.devices, args.steps)
     # a report for a machine is not mixed with what the script prints
     redirected = sys.stderr.fileno() if args.format != "text" and args.output is None else None
@@ -168,8 +167,6 @@ def _run_in(folder: Path, args: argparse.Namespace) -> int:
 
 def _conclude(folder: Path, args: argparse.Namespace, status: int, *, overdue: bool) -> int:
     """Show the findings, and choose the exit code."""
-    from lightning_devcheck._collect import saved
-
     reports = saved(folder)
     report = merge_reports(reports)
     script = args.target[0]

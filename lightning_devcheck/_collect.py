@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
-import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,14 +14,12 @@ from lightning_devcheck._callback import DeviceCheck
 from lightning_devcheck._compat import callback_bases
 from lightning_devcheck._explain import explain
 from lightning_devcheck._reads import ReadCounter
-from lightning_devcheck._report import Report
+from lightning_devcheck._saved import save
 
 if TYPE_CHECKING:
     from pytorch_lightning import Callback as _Base
 else:
     _Base = type("_Base", callback_bases(), {})
-
-_numbers = itertools.count()
 
 
 class Collector(_Base):
@@ -63,12 +58,12 @@ class Collector(_Base):
         save(dataclasses.replace(report, findings=(*report.findings, *notes)), self._folder)
 
 
-def _place_of(trainer: Any) -> dict[str, int]:
+def _place_of(trainer: Any) -> dict[str, Any]:
     return {"step": trainer.global_step, "global_rank": trainer.global_rank, "world_size": trainer.world_size}
 
 
 def save_explained(
-    exception: BaseException, folder: Path, module: Any = None, *, world_size: int = 1, **place: int
+    exception: BaseException, folder: Path, module: Any = None, *, world_size: int = 1, **place: Any
 ) -> None:
     """Save what an exception that is about devices means, and where it was raised; another one is left alone."""
     report = explain(exception, module)
@@ -79,7 +74,7 @@ def save_explained(
 
 def forked_ranks(folder: Path) -> tuple[Any, str, Any]:
     """A stand-in for ``start_processes``: a rank explains its exception itself, its parent only gets the text."""
-    original = torch.multiprocessing.start_processes
+    original: Any = torch.multiprocessing.start_processes
 
     @functools.wraps(original)
     def start_processes(fn: Any, args: Any = (), nprocs: int = 1, *rest: Any, **kwargs: Any) -> Any:
@@ -94,16 +89,3 @@ def _explaining(index: int, fn: Any, folder: Path, nprocs: int, *args: Any) -> N
     except Exception as error:
         save_explained(error, folder, world_size=nprocs, global_rank=index)
         raise
-
-
-def save(report: Report, folder: Path) -> None:
-    """Save a report under a name of its own; a half-written file is never seen."""
-    name = f"{os.getpid()}-{next(_numbers)}.json"
-    (folder / f".{name}").write_text(report.to_json(), encoding="utf-8")
-    (folder / f".{name}").rename(folder / name)
-
-
-def saved(folder: Path) -> list[Report]:
-    """All reports in a folder, each process's in order."""
-    paths = sorted(folder.glob("[0-9]*.json"), key=lambda path: [int(part) for part in path.stem.split("-")])
-    return [Report.from_dict(json.loads(path.read_text(encoding="utf-8"))) for path in paths]

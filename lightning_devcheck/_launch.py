@@ -3,19 +3,48 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
 
+VARIABLE = "LIGHTNING_DEVCHECK_RUN"
+START = "from lightning_devcheck._script import main; main()"
 # how long a process may take to end by itself
 PATIENCE_S = 5.0
 # how long the others may go on once a process has failed; they often fail for the same reason
 GRACE_S = 15.0
 POLL_S = 0.05
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to run a script; travels to every process in an environment variable.
+
+    Attributes:
+        folder: Where processes leave their reports, and word of failure.
+        devices: How many devices to pretend.
+        steps: After how many steps each stage of a Trainer ends.
+    """
+
+    folder: str
+    devices: int
+    steps: int
+
+    def to_environment(self) -> dict[str, str]:
+        """The variable to set."""
+        return {VARIABLE: json.dumps(asdict(self))}
+
+
+def command(target: Sequence[str], *, as_module: bool) -> list[str]:
+    """The command that runs a script, or a module, under the settings in the environment."""
+    return [sys.executable, "-c", START, *(["-m"] if as_module else []), *target]
 
 
 class TimeLimitError(Exception):

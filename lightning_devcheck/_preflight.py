@@ -20,10 +20,11 @@ import torch
 from torch.multiprocessing import ProcessExitedException, ProcessRaisedException
 
 from lightning_devcheck._callback import DeviceCheck
-from lightning_devcheck._collect import Collector, forked_ranks, save, saved
+from lightning_devcheck._collect import Collector, forked_ranks
 from lightning_devcheck._compat import fork_processes
 from lightning_devcheck._explain import explain
 from lightning_devcheck._report import Report, merge_reports
+from lightning_devcheck._saved import save, saved
 from lightning_devcheck._scan import scan
 from lightning_devcheck._simulate import simulate_cuda
 from lightning_devcheck._simulate._patch import Patches

@@ -1,4 +1,4 @@
-"""The pytest fixture `simulated_cuda`; idle, and without torch, until a test asks for it."""
+"""The pytest fixture `simulated_cuda`; idle until a test asks for it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def simulated_cuda(request: pytest.FixtureRequest) -> Iterator[int]:
 
     Another number: ``@pytest.mark.parametrize("simulated_cuda", [4], indirect=True)``.
     """
-    from lightning_devcheck._simulate import simulate_cuda  # imports torch, which a test run may never need
+    from lightning_devcheck._simulate import simulate_cuda  # a test run may never need it
 
     devices = getattr(request, "param", 2)
     with simulate_cuda(devices):

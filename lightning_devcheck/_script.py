@@ -14,8 +14,7 @@ import signal
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -23,41 +22,16 @@ from typing import Any
 import torch
 
 from lightning_devcheck._callback import DeviceCheck
-from lightning_devcheck._collect import Collector, forked_ranks, save, saved
-from lightning_devcheck._explain import explain
+from lightning_devcheck._collect import Collector, forked_ranks, save_explained
+from lightning_devcheck._launch import START, VARIABLE, Settings
+from lightning_devcheck._saved import saved
 from lightning_devcheck._simulate import simulate_cuda
 from lightning_devcheck._simulate._patch import Patches
 
-VARIABLE = "LIGHTNING_DEVCHECK_RUN"
-START = "from lightning_devcheck._script import main; main()"
 OWN = str(Path(__file__).parent)
 PR_SET_PDEATHSIG = 1  # from linux/prctl.h
 # entry points of a Trainer that may be asked for a checkpoint that a short run does not write
 AFTER_FIT = ("validate", "test", "predict")
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How to run a script; travels to every process in an environment variable.
-
-    Attributes:
-        folder: Where processes leave their reports, and word of failure.
-        devices: How many devices to pretend.
-        steps: After how many steps each stage of a Trainer ends.
-    """
-
-    folder: str
-    devices: int
-    steps: int
-
-    def to_environment(self) -> dict[str, str]:
-        """The variable to set."""
-        return {VARIABLE: json.dumps(asdict(self))}
-
-
-def command(target: Sequence[str], *, as_module: bool) -> list[str]:
-    """The command that runs a script, or a module, under the settings in the environment."""
-    return [sys.executable, "-c", START, *(["-m"] if as_module else []), *target]
 
 
 def main() -> None:
@@ -118,9 +92,7 @@ def _tell(error: BaseException, folder: Path) -> None:
         print("The script asked for input: under `lightning-devcheck run` there is none.", file=sys.stderr)
     sys.stderr.flush()
     if not any(report.errors for report in saved(folder)):  # else the process that failed has explained it
-        report = explain(error)
-        if report is not None:
-            save(report, folder)
+        save_explained(error, folder)
     _leave_word(folder, f"{type(error).__name__}: {error}")
 
 

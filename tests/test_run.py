@@ -1,0 +1,179 @@
+"""`lightning-devcheck run` under bad conditions: hangs, Ctrl-C, prompts, checkpoints, too many devices, torchrun."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from lightning_devcheck._reads import read_name
+from lightning_devcheck._script import available
+
+ROOT = Path(__file__).parents[1]
+TRAIN = """
+import sys, time
+import torch
+import pytorch_lightning as pl
+
+class Net(pl.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.net = torch.nn.Linear(4, 4)
+    def training_step(self, batch, batch_idx):
+        if "wait" in sys.argv and self.global_rank == 1:
+            time.sleep(1000)
+        loss = self.net(batch).mean()
+        if "mixed" in sys.argv:
+            loss = loss + torch.zeros(1)
+        if "read" in sys.argv and loss > 1e9:
+            pass
+        return loss
+    def test_step(self, batch, batch_idx):
+        self.net(batch)
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+if __name__ == "__main__":
+    if "ask" in sys.argv:
+        input("continue? ")
+    strategy = next((word for word in sys.argv if word.startswith("ddp")), "auto")
+    data = torch.utils.data.DataLoader(torch.randn(400, 4), batch_size=2)
+    trainer = pl.Trainer(accelerator="auto", devices=1 if strategy == "auto" else 4, strategy=strategy, max_epochs=50)
+    print("training", flush=True)
+    trainer.fit(Net(), data)
+    trainer.test(dataloaders=data, ckpt_path="best")
+    print("steps", trainer.global_step)
+"""
+
+
+@pytest.fixture
+def script(tmp_path):
+    """An unmodified training script."""
+    path = tmp_path / "train.py"
+    path.write_text(TRAIN)
+    return path
+
+
+def start(script, *arguments, before=()):
+    """Start the command line, in the script's folder."""
+    command = [sys.executable, "-m", "lightning_devcheck", "run", *before, *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen(command, **pipes, text=True, cwd=script.parent, env=environment)
+
+
+def processes_of(script):
+    """The ids of processes that run a script, those of zombies left out."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().split(b"\0")
+            folder = os.readlink(path.parent / "cwd")
+        except OSError:
+            continue
+        if folder == str(script.parent) and b"train.py" in b" ".join(words):
+            found.append(int(path.parent.name))
+    return found
+
+
+def test_a_prompt_is_named(script):
+    """A script that asks for input fails, with the reason."""
+    process = start(script, "train.py", "ask")
+    _, errors = process.communicate(timeout=100)
+    assert process.returncode == 3
+    assert "The script asked for input: under `lightning-devcheck run` there is none." in errors
+
+
+def test_nothing_is_written(script):
+    """Loggers and checkpoints stay quiet, and the best checkpoint is not missed."""
+    process = start(script, "train.py")
+    output, errors = process.communicate(timeout=100)
+    assert process.returncode == 0, errors[-1000:]
+    assert "steps 2" in output
+    assert [path.name for path in script.parent.iterdir() if path.name != "__pycache__"] == ["train.py"]
+
+
+def test_host_reads_are_notes(script):
+    """A line that makes the host wait is a note with its count, and no finding that fails."""
+    process = start(script, "train.py", "read")
+    output, errors = process.communicate(timeout=100)
+    assert process.returncode == 0, errors[-1000:]
+    assert "makes the host wait for cuda:1, once per training step" in output
+
+
+@pytest.mark.ddp
+@pytest.mark.parametrize("strategy", ["ddp", "ddp_spawn"])
+def test_a_hang_in_a_rank_ends_in_time(script, strategy):
+    """A rank that hangs runs into the time limit; no process is left."""
+    process = start(script, "train.py", strategy, "wait", before=["--timeout", "12"])
+    _, errors = process.communicate(timeout=100)
+    assert process.returncode == 3
+    assert "train.py did not end within 12 s" in errors
+    assert processes_of(script) == []
+
+
+@pytest.mark.ddp
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted(script, sign):
+    """Ctrl-C, and a polite request to end, end all ranks."""
+    process = start(script, "train.py", "ddp", "wait")
+    assert process.stdout.readline() == "training\n"
+    time.sleep(1.0)  # the launcher is starting ranks, or has
+    process.send_signal(sign)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "interrupted: all processes were ended" in errors
+    assert processes_of(script) == []
+
+
+@pytest.mark.ddp
+def test_torchrun(script):
+    """Ranks that torchrun starts are simulated; both say what they found."""
+    launcher = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29541"]
+    process = start(script, *launcher, "train.py", "ddp", "mixed")
+    output, errors = process.communicate(timeout=100)
+    assert process.returncode == 1, errors[-1000:]
+    assert "torch.zeros(1)" in output
+    assert "cuda:0" in output
+
+
+@pytest.mark.parametrize(
+    ("wanted", "count", "given"),
+    [
+        (1, 2, [1]),
+        ("1", 2, [1]),
+        (1, 1, [0]),
+        (4, 2, 2),
+        ("4", 2, 2),
+        (2, 4, 2),
+        ([0], 2, [0]),
+        ([2, 3], 2, [0, 1]),
+        ("auto", 2, "auto"),
+        (-1, 2, -1),
+    ],
+)
+def test_devices_that_a_script_asks_for(wanted, count, given):
+    """A script gets as many devices as there are, and a single one is the last."""
+    assert available(wanted, count) == given
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("total += loss.item()", "loss"),
+        ("self.sums[i] += losses[i].detach().mean().item()", "losses[i]"),
+        ("history.append(float(loss))", "loss"),
+        ("if loss > best:", "loss"),
+        ("elif self.norm(x) > 3:", "self.norm(x)"),
+        ("x[mask] = 0", "x[mask] = 0"),
+        ("value = (a,", "value = (a,"),
+    ],
+)
+def test_what_a_line_reads(line, name):
+    """A host read is named by the expression that is read, or else by its line."""
+    assert read_name(line) == name
