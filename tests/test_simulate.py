@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import pickle
+import threading
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from torch import nn
 
 from lightning_devcheck import simulate_cuda
 from lightning_devcheck._simulate._rules import rule_of
+from lightning_devcheck._simulate._state import active
 from tests.helpers.training import Clean, make_loader, make_trainer
 
 aten = torch.ops.aten
@@ -360,3 +362,44 @@ def test_data_assignment_takes_values_and_device(cuda):
     assert (layer.weight.device.index, layer.weight.tolist()) == (0, [[0.0, 0.0]] * 2)
     assert layer.bias.device.type == "cpu"
     assert isinstance(layer.bias, nn.Parameter)
+
+
+def test_other_threads_have_the_devices_too(cuda):
+    """A thread makes and moves device tensors; its current device starts at cuda:0, as on CUDA."""
+    made = []
+    thread = threading.Thread(target=lambda: made.append(torch.ones(2, device="cuda") + torch.ones(2).cuda()))
+    thread.start()
+    thread.join()
+    assert made[0].device == torch.device("cuda", 0)
+    assert torch.cuda.current_device() == 1
+
+
+def test_index_lists_and_default_device(cuda):
+    """Index lists select what they select on the CPU; the default device may be a simulated one."""
+    grid = torch.arange(12.0, device="cuda").view(3, 4)
+    assert grid[[0, 2], [1, 3]].tolist() == [1.0, 11.0]
+    assert grid[:, [True, False, False, True]].shape == (3, 2)
+    torch.set_default_device("cuda:0")
+    try:
+        assert torch.tensor([1.0]).device == torch.ones(1).device == torch.device("cuda", 0)
+    finally:
+        torch.set_default_device(None)
+
+
+def test_lazy_conjugates_keep_their_values(cuda):
+    """A conjugated view gives its real and imaginary parts and its gradient as on the CPU."""
+    leaf = torch.tensor([1 + 2j], device="cuda", requires_grad=True)
+    leaf.conj().imag.sum().backward()
+    assert (leaf.detach().conj().imag.tolist(), leaf.grad.tolist()) == ([-2.0], [-1j])
+
+
+def test_host_reads_are_counted_by_line(cuda):
+    """Each line of the user that makes the host wait is counted, when asked for."""
+    active().record_host_reads = True
+    loss = torch.ones(3, device="cuda")
+    for _ in range(2):
+        loss.sum().item()
+    loss[loss > 0].cpu()
+    (item, twice), (mask, reads) = active().host_reads.items()
+    assert (item.line, twice) == ("loss.sum().item()", 2)
+    assert (mask.line, reads) == ("loss[loss > 0].cpu()", 2)

@@ -49,7 +49,7 @@ def simulate_cuda(devices: int = 2) -> Iterator[None]:
     conversion = torch.__future__.get_overwrite_module_params_on_conversion()
     functions = FunctionMode(simulation)
     stand_ins = [*cuda_stand_ins(simulation), *distributed_stand_ins(), *module_stand_ins()]
-    stand_ins += backward_stand_ins(functions)
+    stand_ins += [*backward_stand_ins(functions), *functions.stand_ins()]
     with Patches(stand_ins):
         start(simulation)
         # Module.to replaces parameters: the other way, swapping, fails on weak references

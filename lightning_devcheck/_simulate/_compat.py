@@ -3,6 +3,8 @@
 Seen in torch 2.6 to 2.14. None has a public twin: a missing one stops `simulate_cuda` with an error that names it.
 """
 
+from typing import Any
+
 import torch
 from torch._C import DisableTorchFunction as WithoutFunctions
 from torch._C import _disabled_torch_function_impl as disabled_torch_function
@@ -20,12 +22,50 @@ FUNCTION_NODE = torch.autograd.function.BackwardCFunction
 APPLY = (torch.nn.Module, "_apply")
 # makes a tensor of a class of ours around no storage
 make_wrapper = torch.Tensor._make_wrapper_subclass
-run_backward = torch.autograd._engine_run_backward  # type: ignore[attr-defined]
+run_backward = torch.autograd._engine_run_backward
+
+PROPERTIES = [
+    "shape",
+    "dtype",
+    "layout",
+    "ndim",
+    "requires_grad",
+    "is_leaf",
+    "grad_fn",
+    "is_sparse",
+    "is_nested",
+    "is_quantized",
+    "_version",
+    "output_nr",
+]
+METHODS = [
+    "size",
+    "dim",
+    "stride",
+    "numel",
+    "nelement",
+    "ndimension",
+    "is_floating_point",
+    "is_complex",
+    "is_contiguous",
+    "element_size",
+]
+METHODS += ["storage_offset", "is_signed"]
+SET_DATA: Any = vars(torch.Tensor.__mro__[1])["data"].__set__
+SET_GRAD: Any = vars(torch.Tensor.__mro__[1])["grad"].__set__
+# what only asks, and runs no operator: answered without a look at the arguments
+QUESTIONS: frozenset[Any] = frozenset(
+    [vars(torch.Tensor.__mro__[1])[name].__get__ for name in PROPERTIES]
+    + [getattr(torch.Tensor, name) for name in METHODS]
+)
 
 __all__ = [
     "APPLY",
     "ENGINE",
     "FUNCTION_NODE",
+    "QUESTIONS",
+    "SET_DATA",
+    "SET_GRAD",
     "TorchDispatchMode",
     "WithoutFunctions",
     "disabled_torch_function",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import functools
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -10,46 +12,19 @@ import torch
 import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
-from lightning_devcheck._simulate._compat import TorchDispatchMode, WithoutFunctions, parse_to
+from lightning_devcheck._simulate._compat import (
+    QUESTIONS,
+    SET_DATA,
+    SET_GRAD,
+    TorchDispatchMode,
+    WithoutFunctions,
+    parse_to,
+)
 from lightning_devcheck._simulate._operators import NO_DATA, run
-from lightning_devcheck._simulate._state import Simulation, cuda_device
+from lightning_devcheck._simulate._state import Simulation, active, cuda_device
 from lightning_devcheck._simulate._tensor import META, SimulatedTensor, move, place
 
 MAKERS = (torch.tensor, torch.as_tensor, torch.asarray)
-PROPERTIES = [
-    "shape",
-    "dtype",
-    "layout",
-    "ndim",
-    "requires_grad",
-    "is_leaf",
-    "grad_fn",
-    "is_sparse",
-    "is_nested",
-    "is_quantized",
-    "_version",
-    "output_nr",
-]
-METHODS = [
-    "size",
-    "dim",
-    "stride",
-    "numel",
-    "nelement",
-    "ndimension",
-    "is_floating_point",
-    "is_complex",
-    "is_contiguous",
-    "element_size",
-]
-METHODS += ["storage_offset", "is_signed"]
-SET_DATA: Any = vars(torch.Tensor.__mro__[1])["data"].__set__
-SET_GRAD: Any = vars(torch.Tensor.__mro__[1])["grad"].__set__
-# what only asks, and runs no operator: answered without a look at the arguments
-QUESTIONS: frozenset[Any] = frozenset(
-    [vars(torch.Tensor.__mro__[1])[name].__get__ for name in PROPERTIES]
-    + [getattr(torch.Tensor, name) for name in METHODS]
-)
 UNTOUCHED = (parse_to, torch.device)
 
 
@@ -61,6 +36,8 @@ class OperatorMode(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run one operator; the function mode would look at every call below once more."""
+        if active() is None:
+            return func(*args, **(kwargs or {}))
         with WithoutFunctions():
             return run(func, args, kwargs or {})
 
@@ -74,7 +51,7 @@ class FunctionMode(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Handle one call of a torch function or method."""
-        if func in QUESTIONS:
+        if func in QUESTIONS or active() is not self._simulation:  # a thread may outlive the simulation
             return func(*args, **(kwargs or {}))
         handler = self._handlers.get(func)
         if handler is not None:
@@ -112,20 +89,46 @@ class FunctionMode(TorchFunctionMode):
             target = _first_index(kwargs.values())
         if target is None:
             return func(*args, **kwargs)
-        simulation = self._simulation
-        before, simulation.target = simulation.target, target
+        here = self._simulation.here
+        before, here.target = here.target, target
         try:
             return func(*args, **kwargs)
         finally:
-            simulation.target = before
+            here.target = before
 
     @contextmanager
     def _aiming(self, index: int) -> Iterator[None]:
-        before, self._simulation.target = self._simulation.target, index
+        here = self._simulation.here
+        before, here.target = here.target, index
         try:
             yield
         finally:
-            self._simulation.target = before
+            here.target = before
+
+    def maker(self, func: Any) -> Callable[..., Any]:
+        """``torch.tensor`` and its like for Python code inside torch, where function modes are off."""
+
+        @functools.wraps(func)
+        def make(*args: Any, **kwargs: Any) -> Any:
+            simulated = type(kwargs.get("device")) is int or cuda_device(kwargs.get("device")) is not None
+            return self._make(func, args, kwargs) if simulated else func(*args, **kwargs)
+
+        return make
+
+    def thread_run(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """``Thread.run`` with the modes on: torch keeps modes per thread."""
+
+        @functools.wraps(original)
+        def run_thread(thread: Any) -> None:
+            with OperatorMode(), self:
+                original(thread)
+
+        return run_thread
+
+    def stand_ins(self) -> Iterable[tuple[Any, str, Any]]:
+        """What to replace: owner, attribute and stand-in."""
+        yield from ((torch, func.__name__, self.maker(func)) for func in MAKERS)
+        yield threading.Thread, "run", self.thread_run(threading.Thread.run)
 
     def _untouched(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         return func(*args, **kwargs)
@@ -137,7 +140,10 @@ class FunctionMode(TorchFunctionMode):
         source = data if isinstance(data, SimulatedTensor) else None
         if source is not None and func is not torch.tensor and device is None:
             return func(data, *rest, **kwargs)
-        plain = func(_plain(data), *rest, **kwargs)
+        if device is None and source is None and cuda_device(torch.get_default_device()) is not None:
+            device = torch.get_default_device()  # of `torch.set_default_device`, whose mode lies below this one
+        options = {} if device is None else {"device": "cpu"}
+        plain = func(_plain(data), *rest, **kwargs, **options)
         if type(device) is int:
             device = torch.device("cuda", device)
         if device is None and source is None:
@@ -163,6 +169,15 @@ class FunctionMode(TorchFunctionMode):
         tensor, *rest = args
         wanted = rest[0] if rest else kwargs.get("device")
         return move(tensor, (torch.device("cuda", self._simulation.index_of(wanted)),), {})
+
+    def _index(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """Indexing: torch makes a tensor of an index list on the tensor's device, and drops the data on ``meta``."""
+        tensor, index, *value = args
+        parts = index if isinstance(index, tuple) else (index,)
+        if isinstance(tensor, SimulatedTensor) and any(isinstance(part, list) for part in parts):
+            made = tuple(_index_tensor(part) if isinstance(part, list) else part for part in parts)
+            return self._aimed_call(func, (tensor, made if isinstance(index, tuple) else made[0], *value), kwargs)
+        return self._aimed_call(func, args, kwargs)
 
     def _new_tensor(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """``tensor.new_tensor(data)``: torch drops the data where the device is ``meta``."""
@@ -215,7 +230,17 @@ class FunctionMode(TorchFunctionMode):
         SET_GRAD: _set_grad,
         SET_DATA: _set_data,
         torch.Tensor.new_tensor: _new_tensor,
+        torch.Tensor.__getitem__: _index,
+        torch.Tensor.__setitem__: _index,
     }
+
+
+def _index_tensor(part: list[Any]) -> Any:
+    """An index list as a CPU tensor; as it is where it holds slices or the like, which torch reads one by one."""
+    try:
+        return torch.tensor(_plain(part), dtype=None if part else torch.long)
+    except (TypeError, ValueError):
+        return part
 
 
 def _listed(lengths: Any) -> Any:

@@ -81,7 +81,7 @@ def _run_checked(plan: Plan, func: Any, args: Sequence[Any], kwargs: dict[str, A
 def _finish(plan: Plan, func: Any, args: Sequence[Any], kwargs: dict[str, Any], out: Any, index: int | None) -> Any:
     """Put what an operator returned on its device."""
     if index is not None:
-        running().latest = index
+        running().here.latest = index
         if plan.rule.host_results:
             return type(out)(v if i in plan.rule.host_results else _wrap(v, index) for i, v in enumerate(out))
     if plan.returns == "new":
@@ -244,11 +244,12 @@ def _asked_device(device: torch.device, args: Sequence[Any]) -> int | None:
     if device.type not in ("meta", "cuda"):
         return None
     simulation = running()
+    here = simulation.here
     if cuda_device(device) is not None:
         return int(simulation.index_of(device))
-    if simulation.target is not None:
-        return NO_DATA if simulation.target == NO_DATA else int(simulation.target)
-    found = next((i for i in map(index_of, tensors_of(args)) if i is not None), simulation.latest)
+    if here.target is not None:
+        return NO_DATA if here.target == NO_DATA else int(here.target)
+    found = next((i for i in map(index_of, tensors_of(args)) if i is not None), here.latest)
     return simulation.current if found is None else found
 
 

@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, field
 
 import torch
 
 from lightning_devcheck._records import Origin
+
+
+class Here(threading.local):
+    """What each thread has for itself.
+
+    Attributes:
+        current: The device that ``cuda`` without an index means.
+        target: The device that the factory call on its way means; None outside of one.
+        latest: The device of the last result: what code inside torch, in backward, makes tensors on.
+    """
+
+    current: int = 0
+    target: int | None = None
+    latest: int | None = None
 
 
 @dataclass
@@ -15,23 +30,28 @@ class Simulation:
 
     Attributes:
         devices: How many CUDA devices there are.
-        current: The device that ``cuda`` without an index means.
-        target: The device that the factory call on its way means; None outside of one.
-        latest: The device of the last result: what code inside torch, in backward, makes tensors on.
         default: What ``torch.set_default_device`` was given.
         record_host_reads: Whether lines that make the host wait for the device are counted.
         host_reads: How often each such line did, if they are counted.
+        here: What each thread has for itself.
         generators: The device index of each generator made on a device, by its C++ address.
     """
 
     devices: int
-    current: int = 0
-    target: int | None = None
-    latest: int | None = None
     default: torch.device | None = None
     record_host_reads: bool = False
     host_reads: dict[Origin, int] = field(default_factory=dict)
+    here: Here = field(default_factory=lambda: Here())
     generators: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def current(self) -> int:
+        """The device that ``cuda`` without an index means, in this thread."""
+        return self.here.current
+
+    @current.setter
+    def current(self, index: int) -> None:
+        self.here.current = index
 
     def index_of(self, device: torch.device | str | int | None) -> int:
         """The index of a CUDA device, the current one where it has none.

@@ -1,0 +1,1 @@
+"""The simulation against torch: values, accepted mixtures, and the reasons for differences."""

@@ -1,0 +1,70 @@
+"""Results and gradients of torch's own operator samples are the plain CPU run's, bit for bit."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import pytest
+import torch
+
+from lightning_devcheck import simulate_cuda
+from tests.fidelity._samples import operators, plain, run, samples
+
+# operator: why its values differ or it is refused
+DIFFERENCES = {
+    "nn.functional.mish": "backward: torch uses its composite formula for every device but CPU and CUDA",
+    "prod": "backward: torch takes the formula that is safe for zeros for tensor subclasses",
+    "sparse.sampled_addmm": "sparse CSR tensors are not simulated",
+    "sparse.mm.reduce": "sparse CSR tensors are not simulated",
+    "tensor_split": "CUDA too refuses indices on the device",
+    **dict.fromkeys(
+        ("empty", "empty_like", "new_empty", "new_empty_strided", "empty_strided", "empty_permuted"),
+        "the memory is not initialised",
+    ),
+}
+
+
+def _name(operator: Any) -> str:
+    return f"{operator.name}.{operator.variant_test_name}" if operator.variant_test_name else str(operator.name)
+
+
+def _bits(value: Any) -> Any:
+    """The value as something that compares bit for bit, NaN included."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    dense = value.to_dense() if value.layout is not torch.strided else value
+    whole = torch.view_as_real(dense.resolve_conj()) if dense.is_complex() else dense.resolve_neg()
+    return (value.dtype, tuple(value.shape), whole.contiguous().numpy(force=True).tobytes())
+
+
+def _differs(operator: Any, sample: Any) -> str | None:
+    try:
+        expected = [plain(values) for values in run(operator, sample, lambda tensor: tensor)]
+    except Exception:  # a sample that the CPU refuses says nothing about the simulation
+        return None
+    with simulate_cuda(devices=2):
+        try:
+            got = [plain(values) for values in run(operator, sample, lambda tensor: tensor.to("cuda:1"))]
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
+    same = [[_bits(v) for v in values] for values in got] == [[_bits(v) for v in values] for values in expected]
+    return None if same else "other values"
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_values_are_the_cpu_s():
+    """Every sample gives the CPU's results and gradients, or its operator has its reason in the list."""
+    found: dict[str, str] = {}
+    tried = 0
+    for operator in operators():
+        if _name(operator) in DIFFERENCES:
+            continue
+        with contextlib.suppress(ImportError):  # samples that need SciPy
+            for sample in samples(operator, 2, requires_grad=True):
+                tried += 1
+                difference = _differs(operator, sample)
+                if difference:
+                    found[_name(operator)] = difference
+    assert tried > 1000
+    assert found == {}
