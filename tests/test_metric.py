@@ -353,6 +353,16 @@ def test_weights_are_on_the_checkpoint(persistent):
     assert loaded["losses"].update_called
 
 
+def test_a_weight_set_back_is_on_the_checkpoint_too():
+    """A weight that was set back to its first value overwrites another one on loading."""
+    metric, other = LossAccumulator(WEIGHTS), LossAccumulator(WEIGHTS)
+    metric.weights["half"] = 9.0
+    metric.weights["half"] = 0.25
+    other.weights["half"] = 9.0
+    other.load_state_dict(metric.state_dict())
+    assert other.weights["half"] == 0.25
+
+
 def test_loading_resumes_exactly():
     """Loaded sums go on as if nothing had happened, count as an update, and share no memory with the checkpoint."""
     metric, other = LossAccumulator(WEIGHTS), LossAccumulator(WEIGHTS)

@@ -39,15 +39,10 @@ class Weights(MutableMapping[str, float]):
         if not self._values:
             raise ValueError(f"LossAccumulator(weights={given!r}): at least one term is needed.")
         self.names = tuple(self._values)
-        self._initial = dict(self._values)
+        self.changed = False  # whether one was ever set; then they belong on the checkpoint
         # [1 + K]: the first belongs to the number of samples, which is no part of the total
         self.tensor = torch.tensor([0.0, *self._values.values()], dtype=best_dtype(torch.get_default_device()))
         self._copies: dict[Any, Tensor] = {}
-
-    @property
-    def changed(self) -> bool:
-        """Whether a weight is not what it was at first."""
-        return self._values != self._initial
 
     def like(self, terms: Tensor, *, compiling: bool = False) -> Tensor:
         """The weights ``[1 + K]`` where the terms are, in their dtype."""
@@ -74,6 +69,7 @@ class Weights(MutableMapping[str, float]):
         if name not in self._values:
             raise KeyError(unknown_name(name, self.names))
         self._values[name] = _checked_weight(name, weight)
+        self.changed = True
         index = 1 + self.names.index(name)
         self.tensor = _with(self.tensor, index, self._values[name])
         self._copies = {key: _with(copy, index, self._values[name]) for key, copy in self._copies.items()}
