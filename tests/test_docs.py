@@ -139,10 +139,9 @@ def test_every_rule_has_its_section():
     assert set(RULES) <= anchors(ROOT / "docs/rules.md")
 
 
-@pytest.mark.parametrize(("name", "prefix"), [("errors.md", ""), ("errors.zh-CN.md", "zh-")])
-def test_every_known_message_has_its_section(name, prefix):
-    """Each message that `explain` recognises is a section of the error catalogue, in both languages."""
-    assert {prefix + message.id for message in CATALOGUE} <= anchors(ROOT / "docs" / name)
+def test_every_known_message_has_its_section_in_chinese():
+    """Each message that `explain` recognises is a section of the Chinese error catalogue."""
+    assert {f"zh-{message.id}" for message in CATALOGUE} <= anchors(ROOT / "docs/errors.zh-CN.md")
 
 
 @pytest.mark.parametrize(

@@ -53,31 +53,6 @@ def test_example_shows_its_mistake(name, what, rule):
     assert f"Rule: {rule} (docs/rules.md#{rule})" in output
 
 
-def test_multiscale_trains():
-    """The multi-scale loss on a photograph falls from one epoch to the next."""
-    code, output = run(*PYTHON, "examples/multiscale.py", "--epochs", "2")
-    assert code == 0, output
-    first, second = (float(line.split("loss ")[1]) for line in output.splitlines() if line.startswith("epoch"))
-    assert second < first
-
-
-@pytest.mark.parametrize(
-    ("mistake", "line"),
-    [
-        ("zeros", "loss = torch.zeros(1)"),
-        ("cpu", "return sum((term / 2 ** (i + 1)).cpu() for i, term in enumerate(terms))"),
-        ("list", "self.balance = [nn.Parameter(torch.zeros(())) for _ in range(SCALES)]"),
-        ("rank", 'terms = [term.to("cuda:0") for term in terms]'),
-    ],
-)
-def test_multiscale_mistake_is_named_with_its_line(mistake, line):
-    """Each mistake of the multi-scale example stops it with the line that made it."""
-    code, output = run(*PYTHON, "examples/multiscale.py", "--mistake", mistake)
-    assert code == 1, output
-    assert "Rule: " in output
-    assert line in output[output.index("examples/multiscale.py") :]
-
-
 def test_cli_trains_on_simulated_devices():
     """A LightningCLI script with the callback in YAML runs unmodified on simulated devices."""
     code, output = run(*RUN, "examples/cli.py", "fit", "--config", "examples/cli.yaml")
