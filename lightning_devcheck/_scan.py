@@ -106,7 +106,7 @@ def _plain_places(modules: Sequence[Visit]) -> Iterator[Place]:
         if len(state) <= len(INTERNAL) and state.keys() <= INTERNAL:
             continue
         for attribute, value in list(state.items()):
-            if type(value) in PLAIN or attribute in INTERNAL or attribute == "_hparams":
+            if attribute in INTERNAL or attribute == "_hparams" or type(value) in PLAIN:
                 continue
             if is_metric(owner):
                 break  # its states move with it

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-PLAIN = (int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device)
+PLAIN = frozenset({int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device})
 MAX_ITEMS = 2_000  # of one container; nobody reads a longer list
 # what torch and Lightning keep in a module's own dictionary
 INTERNAL = frozenset(vars(torch.nn.Module())) | {"_trainer", "_fabric", "_hparams_initial", "_metric_attributes"}

@@ -26,7 +26,6 @@ from lightning_devcheck._values import (
     is_a,
     is_metric,
     metric_states,
-    registered,
     spell_child,
     tensors_of,
     walk_modules,
@@ -57,13 +56,15 @@ def locate(root: torch.nn.Module | None, wanted: Any) -> Named | None:
         return None
     modules = list(walk_modules(root))
     for path, module, chain in modules:
-        for kind in ("_parameters", "_buffers"):
-            for key, value in registered(module, kind).items():
+        own = object.__getattribute__(module, "__dict__")
+        for held in (own.get("_parameters"), own.get("_buffers")):
+            for key, value in dict.items(held) if held else ():
                 if value is wanted:
                     name, links = path + spell_child(module, key), [*chain, (type(module), key)]
                     line = _data_line(type(root), name) or _first_line(reversed(links))
                     return Named(name, line, "registered")
-        if any(found is wanted for _, state in metric_states(module) for _, found in inside(state, "")):
+        states = metric_states(module) if "_defaults" in own else []
+        if any(found is wanted for _, state in states for _, found in inside(state, "")):
             return Named(path, _first_line(reversed(chain)), "metric")
     return _among_unregistered(root, modules, wanted)
 
@@ -84,8 +85,9 @@ def _among_unregistered(root: torch.nn.Module, modules: Sequence[Visit], wanted:
 def _attribute_with(modules: Sequence[Visit], wanted: Any) -> Named | None:
     """Find what is no part of a scan: a generator, hyper-parameters."""
     for path, module, _ in modules:
-        for key, value in object.__getattribute__(module, "__dict__").items():
-            if type(value) in PLAIN or (key in INTERNAL and key != "_hparams"):
+        own = object.__getattribute__(module, "__dict__")
+        for key, value in own.items() if own.keys() - INTERNAL else ():
+            if (key in INTERNAL and key != "_hparams") or type(value) in PLAIN:
                 continue
             spelled = f"{path}.{'hparams' if key == '_hparams' else key}"
             name = next((name for name, found in inside(value, spelled) if found is wanted), None)
