@@ -62,11 +62,17 @@ def is_joining(model: Any) -> bool:
 def callback_bases() -> tuple[type, ...]:
     """The ``Callback`` classes of the Lightning namespaces that are installed.
 
-    Each namespace's CLI and Trainer accept only their own base class; a class with both bases works in both.
+    Each namespace's CLI and Trainer accept only their own base class; a class with both bases works in both. Importing
+    a second namespace sends the first one's messages to its own logger: that is put back.
     """
     names = ("lightning.pytorch.callbacks", "pytorch_lightning.callbacks")
     found = [name for name in names if importlib.util.find_spec(name.partition(".")[0]) is not None]
-    return tuple(importlib.import_module(name).Callback for name in found)
+    messages = sys.modules.get("lightning_utilities.core.rank_zero")
+    logger = getattr(messages, "log", None)
+    bases = tuple(importlib.import_module(name).Callback for name in found)
+    if messages is not None:
+        messages.__dict__["log"] = logger
+    return bases
 
 
 def fork_processes(strategy: Any) -> bool:

@@ -69,3 +69,15 @@ def test_a_callback_made_by_hand_wins(monkeypatch):
     make_trainer(callbacks=[own, automatic]).fit(ParametersInList(), make_loader())
     assert not own.report.ok
     assert automatic.report.checked == {}
+
+
+@pytest.mark.parametrize("namespace", ["pytorch_lightning", "lightning.pytorch"])
+def test_the_namespace_in_use_keeps_its_messages(namespace):
+    """Importing the other namespace for its base class does not send this one's messages elsewhere."""
+    code = (
+        f"import {namespace}, lightning_utilities.core.rank_zero as messages\n"
+        "from lightning_devcheck import DeviceCheck\n"
+        "print(messages.log.name)"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert run.stdout.strip() == f"{namespace}.utilities.rank_zero", run.stderr[-500:]
