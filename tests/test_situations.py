@@ -163,7 +163,9 @@ def fit(model, **kwargs):
     """Fit for four batches on the CPU, where such mistakes are mistakes too."""
     check = DeviceCheck(every_n_steps=1)
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", ".*(returned `None`|were passed to the optimizer|in eval mode|shuffle|.grad attribute).*")
+        warnings.filterwarnings(
+            "ignore", ".*(returned `None`|passed to the optimizer|in eval mode|shuffle|.grad attr).*"
+        )
         make_trainer(**{"callbacks": [check], **kwargs}).fit(model, make_loader(4))
     return check.report
 
