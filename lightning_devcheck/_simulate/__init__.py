@@ -25,7 +25,7 @@ def simulate_cuda(devices: int = 2) -> Iterator[None]:
     the CPU, report the device they are on, and refuse to mix as CUDA tensors do, with CUDA's messages. Autograd,
     optimizers, GradScaler and an unmodified ``Trainer(accelerator="gpu")`` work; values are those of the CPU, bit for
     bit. Autocast casts nothing here. On exit everything is put back, also after an exception. No GPU is used, and none
-    is needed. Simulated devices exist in the thread that entered the context.
+    is needed. Threads started inside have the devices too.
 
     Args:
         devices: How many devices there are, at least 1.

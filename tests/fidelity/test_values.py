@@ -35,6 +35,7 @@ def _bits(value: Any) -> Any:
         return value
     dense = value.to_dense() if value.layout is not torch.strided else value
     whole = torch.view_as_real(dense.resolve_conj()) if dense.is_complex() else dense.resolve_neg()
+    whole = whole.double() if whole.is_floating_point() else whole  # exact, and NumPy has no bfloat16
     return (value.dtype, tuple(value.shape), whole.contiguous().numpy(force=True).tobytes())
 
 
