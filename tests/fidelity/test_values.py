@@ -15,6 +15,7 @@ from tests.fidelity._samples import operators, plain, run, samples
 DIFFERENCES = {
     "nn.functional.mish": "backward: torch uses its composite formula for every device but CPU and CUDA",
     "prod": "backward: torch takes the formula that is safe for zeros for tensor subclasses",
+    "nn.functional.scaled_dot_product_attention": "torch picks the attention kernel by device; the CPU's is not picked",
     "sparse.sampled_addmm": "sparse CSR tensors are not simulated",
     "sparse.mm.reduce": "sparse CSR tensors are not simulated",
     "tensor_split": "CUDA too refuses indices on the device",
