@@ -16,12 +16,11 @@ from lightning_devcheck._report import Report
 from lightning_devcheck._rules import make_finding
 from lightning_devcheck._source import attribute_origin
 from lightning_devcheck._values import (
-    INTERNAL,
-    PLAIN,
     Visit,
     inside,
     is_a,
     is_metric,
+    own_attributes,
     registered,
     tensors_of,
     walk_modules,
@@ -102,11 +101,8 @@ def unregistered(module: torch.nn.Module, modules: Sequence[Visit] | None = None
 def _plain_places(modules: Sequence[Visit]) -> Iterator[Place]:
     seen: set[int] = set()
     for path, owner, _ in modules:
-        state = object.__getattribute__(owner, "__dict__")
-        if len(state) <= len(INTERNAL) and state.keys() <= INTERNAL:
-            continue
-        for attribute, value in list(state.items()):
-            if attribute in INTERNAL or attribute == "_hparams" or type(value) in PLAIN:
+        for attribute, value in own_attributes(owner):
+            if attribute == "_hparams":
                 continue
             if is_metric(owner):
                 break  # its states move with it

@@ -61,6 +61,12 @@ def registered(module: torch.nn.Module, kind: str) -> dict[str, Any]:
     return {} if not own else {key: value for key, value in dict.items(own) if value is not None}
 
 
+def own_attributes(module: torch.nn.Module) -> list[tuple[str, Any]]:
+    """What a module holds besides what torch and Lightning keep there; plain numbers and texts are left out."""
+    own = object.__getattribute__(module, "__dict__")
+    return [(key, value) for key, value in own.items() if key not in INTERNAL and type(value) not in PLAIN]
+
+
 def attribute(value: Any, name: str) -> Any:
     """An attribute that is simply stored; `MISSING` where code would have to run to get it."""
     if is_a(value, torch.nn.Module):

@@ -19,13 +19,12 @@ from lightning_devcheck._scan import unregistered
 from lightning_devcheck._source import attribute_origin, class_body, class_source, is_host, line_of, parse
 from lightning_devcheck._statements import is_factory, is_move
 from lightning_devcheck._values import (
-    INTERNAL,
-    PLAIN,
     Visit,
     inside,
     is_a,
     is_metric,
     metric_states,
+    own_attributes,
     spell_child,
     tensors_of,
     walk_modules,
@@ -85,10 +84,7 @@ def _among_unregistered(root: torch.nn.Module, modules: Sequence[Visit], wanted:
 def _attribute_with(modules: Sequence[Visit], wanted: Any) -> Named | None:
     """Find what is no part of a scan: a generator, hyper-parameters."""
     for path, module, _ in modules:
-        own = object.__getattribute__(module, "__dict__")
-        for key, value in own.items() if own.keys() - INTERNAL else ():
-            if (key in INTERNAL and key != "_hparams") or type(value) in PLAIN:
-                continue
+        for key, value in own_attributes(module):
             spelled = f"{path}.{'hparams' if key == '_hparams' else key}"
             name = next((name for name, found in inside(value, spelled) if found is wanted), None)
             if name is not None:
