@@ -34,7 +34,7 @@ def leaf_line(owner: type, method: str) -> Origin | None:
         for function in _functions(class_body(*source), method) if source else ():
             for node in ast.walk(function):
                 simple = isinstance(node, ast.stmt) and not hasattr(node, "body")
-                if simple and "requires_grad" in ast.unparse(node):
+                if isinstance(node, ast.stmt) and simple and "requires_grad" in ast.unparse(node):
                     return line_of(source[0], node.lineno, method) if source else None
     return None
 
