@@ -24,7 +24,8 @@ def simulate_cuda(devices: int = 2) -> Iterator[None]:
     Inside the context, ``cuda:0`` to ``cuda:devices-1`` exist: tensors made there or moved there hold real values on
     the CPU, report the device they are on, and refuse to mix as CUDA tensors do, with CUDA's messages. Autograd,
     optimizers, GradScaler and an unmodified ``Trainer(accelerator="gpu")`` work; values are those of the CPU, bit for
-    bit. Autocast casts nothing here. On exit everything is put back, also after an exception. No GPU is used, and none
+    bit, except in rounding where torch picks another formula by device (attention from 2.14 on, the backward of
+    ``prod`` and ``mish``). Autocast casts nothing here; sparse CSR tensors are not simulated. On exit everything is put back, also after an exception. No GPU is used, and none
     is needed. Threads started inside have the devices too.
 
     Args:
