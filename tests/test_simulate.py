@@ -403,3 +403,16 @@ def test_host_reads_are_counted_by_line(cuda):
     (item, twice), (mask, reads) = active().host_reads.items()
     assert (item.line, twice) == ("loss.sum().item()", 2)
     assert (mask.line, reads) == ("loss[loss > 0].cpu()", 2)
+
+
+@pytest.mark.parametrize(
+    ("saved", "where", "index"),
+    [("cpu", "cuda:1", 1), ("cuda:0", "cuda", 1), ("cuda:1", {"cuda:1": "cuda:0"}, 0), ("cuda:1", "cpu", None)],
+)
+def test_map_location_decides_where_a_checkpoint_lands(cuda, saved, where, index):
+    """``torch.load(map_location=…)`` takes a device or a mapping, for files from the CPU and from devices."""
+    buffer = io.BytesIO()
+    torch.save({"layers": [nn.Linear(2, 2).to(saved).state_dict()]}, buffer)
+    buffer.seek(0)
+    weight = torch.load(buffer, map_location=where, weights_only=True)["layers"][0]["weight"]
+    assert weight.device == (torch.device("cpu") if index is None else torch.device("cuda", index))
