@@ -8,11 +8,12 @@ from typing import Any
 
 import torch
 
+from lightning_devcheck._devices import device_of
 from lightning_devcheck._diagnose import Evidence, diagnose
-from lightning_devcheck._graph import record_graph, record_tensor
+from lightning_devcheck._graph import count_plain_graph, record_graph, record_tensor
 from lightning_devcheck._naming import leaf_line
 from lightning_devcheck._policy import Expectation, declared, learned
-from lightning_devcheck._records import Origin, TensorRecord
+from lightning_devcheck._records import Finding, Origin, TensorRecord
 from lightning_devcheck._report import Report
 from lightning_devcheck._scan import spell_path, unregistered
 from lightning_devcheck._source import attribute_origin, method_line
@@ -87,6 +88,12 @@ def inspect(
         allows: Whether a name on a device may be there.
     """
     start = time.perf_counter()
+    owned = [*module.parameters(), *module.buffers()]
+    if all(device_of(tensor) in expectation.devices for tensor in owned):
+        ours = {id(tensor) for tensor in owned} & (optimized or {id(tensor) for tensor in owned})
+        counts = count_plain_graph(loss, ours, expectation.devices)
+        if counts is not None:
+            return _report((), len(owned) + counts[1] + 1, counts[0], start, expectation.not_checked)
     names = {id(t): spell_path(name) for name, t in (*module.named_parameters(), *module.named_buffers())}
     foreign: dict[int, tuple[str, Origin | None]] = {}
     trained: set[str] = set()
@@ -103,29 +110,30 @@ def inspect(
 
     graph = record_graph(loss, name_of)
     parameters = _owned(module)
+    known = {**(before or {}), **names}
     evidence = Evidence(
         graph,
         parameters,
         expectation,
         origins=_origins(module, foreign, parameters),
         # a parameter that took another's place has a rule of its own
-        optimized=frozenset({**(before or {}), **names}.get(key, "") for key in optimized) if optimized else None,
+        optimized=frozenset(known.get(key, "") for key in optimized) if optimized else None,
         late=frozenset(name for key, name in names.items() if key not in before) if before else frozenset(),
         strict=strict,
         trained=frozenset(trained),
         allows=allows,
-        optimizer_line=method_line(type(module), "configure_optimizers"),
-        loss_line=leaf_line(type(module), "training_step"),
+        optimizer_line=lambda: method_line(type(module), "configure_optimizers"),
+        loss_line=lambda: leaf_line(type(module), "training_step"),
     )
-    return Report(
-        tuple(diagnose(evidence)),
-        checked={
-            "tensors": len(parameters) + len(graph.leaves) + 1,
-            "graph_nodes": graph.num_nodes,
-            "seconds": time.perf_counter() - start,
-        },
-        not_checked=(*graph.not_checked, *expectation.not_checked),
-    )
+    reasons = (*graph.not_checked, *expectation.not_checked)
+    return _report(diagnose(evidence), len(parameters) + len(graph.leaves) + 1, graph.num_nodes, start, reasons)
+
+
+def _report(
+    findings: Iterable[Finding], tensors: int, num_nodes: int, start: float, not_checked: tuple[str, ...]
+) -> Report:
+    checked = {"tensors": tensors, "graph_nodes": num_nodes, "seconds": time.perf_counter() - start}
+    return Report(tuple(findings), checked, not_checked)
 
 
 def _origins(

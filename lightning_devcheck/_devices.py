@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 
 import torch
@@ -18,10 +19,17 @@ def normalize(device: torch.device | str | int) -> torch.device:
     return device
 
 
+# a tensor's device has its index already, so its one spelling never changes
+_spelled = functools.lru_cache(maxsize=64)(normalize)
+PLAIN = (torch.Tensor, torch.nn.Parameter)
+
+
 def device_of(tensor: torch.Tensor) -> torch.device:
     """Where a tensor's values are; for a `DTensor`, where this process's shard is."""
+    if type(tensor) in PLAIN:
+        return _spelled(tensor.device)
     local = getattr(tensor, "_local_tensor", None)
-    return normalize((tensor if local is None else local).device)
+    return _spelled((tensor if local is None else local).device)
 
 
 def spell(devices: Iterable[torch.device]) -> str:

@@ -42,8 +42,8 @@ class Evidence:
     late: frozenset[str] = frozenset()
     trained: frozenset[str] = frozenset()
     allows: Callable[[str, torch.device], bool] = lambda name, device: False
-    optimizer_line: Origin | None = None
-    loss_line: Origin | None = None
+    optimizer_line: Callable[[], Origin | None] = lambda: None
+    loss_line: Callable[[], Origin | None] = lambda: None
 
     @property
     def devices(self) -> frozenset[torch.device]:
@@ -68,7 +68,7 @@ def _loss(evidence: Evidence) -> Iterator[Finding]:
     if not allowed or loss.device in allowed or evidence.allows(loss.name, loss.device):
         return
     arrival = next((c for c in evidence.graph.crossings if c.target == loss.device), None)
-    place = _first(arrival.trace if arrival else ()) or _first(loss.trace) or evidence.loss_line
+    place = _first(arrival.trace if arrival else ()) or _first(loss.trace) or evidence.loss_line()
     name, origin = name_move(place) if arrival and place else ("", place)
     lines = {"name": name or loss.name, "origin": origin, "used": place if origin is not place else None}
     if _is_sibling(loss.device, allowed):
@@ -173,7 +173,7 @@ def _detached(evidence: Evidence) -> Iterator[Finding]:
         return
     reaches = any(leaf.registered or leaf.is_parameter or leaf.name in evidence.trained for leaf in graph.leaves)
     if not reaches and (graph.leaves or not graph.num_nodes):
-        origin = _first(graph.loss.trace) or evidence.loss_line
+        origin = _first(graph.loss.trace) or evidence.loss_line()
         yield _finding("detached-loss", graph.loss, frozenset(), origin=origin)
 
 
@@ -184,7 +184,7 @@ def _unoptimized(evidence: Evidence) -> Iterator[Finding]:
     left_out = (leaf for leaf in own if leaf.name not in evidence.optimized)
     for name, records in _grouped(left_out).items():
         late = records[0].name in evidence.late
-        made = evidence.origins.get(".".join(name.split(".")[:2])) if late else evidence.optimizer_line
+        made = evidence.origins.get(".".join(name.split(".")[:2])) if late else evidence.optimizer_line()
         lines = {"origin": made, "used": _first(records[0].trace)}
         yield _finding("unoptimized-parameter", records[0], frozenset(), name=name, **lines)
 

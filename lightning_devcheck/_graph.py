@@ -9,7 +9,7 @@ reach.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import Any
 
 import torch
@@ -25,6 +25,7 @@ MAX_NODES = 10_000
 MAX_TOP = 10
 # graph nodes that copy between devices; Functions written in Python are looked at as well
 COPIES = {"ToCopyBackward0", "CopyBackwards", "CopySlices"}
+COMPILED = "CompiledFunctionBackward"
 HIDING = {"CheckpointFunctionBackward": "a reentrant checkpoint hides the parameters used inside"}
 
 
@@ -51,6 +52,28 @@ def walk(root: Any, max_nodes: int = MAX_NODES) -> tuple[list[Any], list[tuple[A
     return nodes, leaves, True
 
 
+def count_plain_graph(
+    loss: torch.Tensor, ours: Container[int], allowed: Container[torch.device]
+) -> tuple[int, int] | None:
+    """Count the nodes and leaves of a graph that needs no closer look; None where it does.
+
+    Args:
+        loss: The loss.
+        ours: The ids of the leaves that are as they should be, apart from where they are.
+        allowed: Where loss and leaves should be.
+    """
+    root = loss.grad_fn
+    if root is None or device_of(loss) not in allowed:
+        return None
+    nodes, found, complete = walk(root)
+    leaves = [leaf.variable for leaf, _ in found]
+    opaque = {kind.__name__ for kind in set(map(type, nodes))} & {*HIDING, COMPILED}
+    plain = complete and leaves and not opaque and not next(iter(_crossings(nodes)), None)
+    if not plain or not all(id(leaf) in ours and device_of(leaf) in allowed for leaf in leaves):
+        return None
+    return len(nodes) + len(leaves), len(leaves)
+
+
 def record_graph(loss: torch.Tensor, name_of: Callable[[torch.Tensor], tuple[str, bool]]) -> GraphRecord:
     """Walk the graph behind a loss and write down what was seen; nothing of the graph is kept.
 
@@ -66,7 +89,7 @@ def record_graph(loss: torch.Tensor, name_of: Callable[[torch.Tensor], tuple[str
     hidden = {reason for kind, reason in HIDING.items() for node in nodes if type(node).__name__ == kind}
     if not complete:
         hidden.add(f"the graph goes on behind the {MAX_NODES:,} nodes nearest to the loss")
-    if any(type(node).__name__ == "CompiledFunctionBackward" for node in nodes):
+    if any(type(node).__name__ == COMPILED for node in nodes):
         hidden.add("compiled regions are one graph node each: devices inside are not seen")
     return GraphRecord(
         loss=record_tensor(loss, "loss", trace=next(filter(None, map(trace_of, nodes[:MAX_TOP])), ())),
@@ -97,7 +120,8 @@ def record_tensor(
 
 def trace_of(node: Any) -> tuple[Origin, ...]:
     """The user's lines that made a node, where anomaly mode recorded them."""
-    return user_lines(node.metadata.get("traceback_") or ())
+    trace = node.metadata.get("traceback_")
+    return user_lines(trace) if trace else ()
 
 
 def _crossings(nodes: Iterable[Any]) -> Iterable[Crossing]:
