@@ -21,6 +21,10 @@ class Agreement:
     def __init__(self) -> None:
         self._group: Any = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the process group behind: it cannot be pickled, and means nothing in another process."""
+        return {"_group": None}
+
     def reach(self, report: Report, trainer: Any) -> Report:
         """Give every process the reports of all, if one has an error; else each its own.
 

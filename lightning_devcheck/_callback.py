@@ -176,7 +176,8 @@ class DeviceCheck(_Base):
 
     def _is_new(self, loss: torch.Tensor) -> bool:
         """Make the cheap check: whether a loss like this, from as many graph nodes, was never looked at in this fit."""
-        shape = (type(loss.grad_fn), loss.device, sequence_number() - self._first_node)
+        # the name, not the type: types of graph nodes cannot be pickled, and a Trainer may be
+        shape = (type(loss.grad_fn).__name__, loss.device, sequence_number() - self._first_node)
         if shape in self._shapes or sum(seen[1] == loss.device for seen in self._shapes) >= MAX_SHAPES:
             return False
         self._shapes.add(shape)

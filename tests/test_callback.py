@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import logging
+import pickle
 import subprocess
 import sys
 import tracemalloc
@@ -377,6 +379,14 @@ def test_validation_only_costs_nothing_and_finds_nothing():
     check = DeviceCheck()
     make_trainer(callbacks=check).validate(Validated(), make_loader(), verbose=False)
     assert check.report.checked == {}
+
+
+def test_the_callback_can_be_pickled_after_a_fit():
+    """A Trainer and its callbacks may be copied or sent to another process, also after a fit."""
+    check = DeviceCheck("ignore")
+    make_trainer(callbacks=check).fit(ParametersInList(), make_loader())
+    assert pickle.loads(pickle.dumps(check)).report == check.report
+    assert copy.deepcopy(check).report == check.report
 
 
 def test_a_second_fit_starts_its_schedule_anew():
