@@ -31,10 +31,21 @@ NOT_SIMULATED = {
     "current_solver_handle": "there is no cuSOLVER behind a simulated device",
     "memory_snapshot": "there is no memory to look at",
 }
-ZERO_FIGURES: tuple[str, ...] = ("utilization", "temperature", "power_draw", "clock_rate", "memory_usage", "device_memory_used")
+ZERO_FIGURES: tuple[str, ...] = (
+    "utilization",
+    "temperature",
+    "power_draw",
+    "clock_rate",
+    "memory_usage",
+    "device_memory_used",
+)
 ZERO_FIGURES += ("memory_cached", "max_memory_cached")
 EMPTY_FIGURES = ("memory_stats_as_nested_dict", "host_memory_stats", "host_memory_stats_as_nested_dict")
-RESETS: tuple[str, ...] = ("reset_accumulated_host_memory_stats", "reset_accumulated_memory_stats", "reset_max_memory_allocated")
+RESETS: tuple[str, ...] = (
+    "reset_accumulated_host_memory_stats",
+    "reset_accumulated_memory_stats",
+    "reset_max_memory_allocated",
+)
 RESETS += ("reset_max_memory_cached", "reset_peak_host_memory_stats")
 
 
