@@ -11,7 +11,7 @@ import torch
 from lightning_devcheck._devices import spell
 from lightning_devcheck._naming import name_move
 from lightning_devcheck._policy import Expectation
-from lightning_devcheck._records import Finding, GraphRecord, Operand, Origin, TensorRecord
+from lightning_devcheck._records import Finding, GraphRecord, Operand, Operator, Origin, TensorRecord
 from lightning_devcheck._rules import make_finding
 
 
@@ -70,7 +70,12 @@ def _loss(evidence: Evidence) -> Iterator[Finding]:
     arrival = next((c for c in evidence.graph.crossings if c.target == loss.device), None)
     place = _first(arrival.trace if arrival else ()) or _first(loss.trace) or evidence.loss_line()
     name, origin = name_move(place) if arrival and place else ("", place)
-    lines = {"name": name or loss.name, "origin": origin, "used": place if origin is not place else None}
+    lines: dict[str, Any] = {
+        "name": name or loss.name,
+        "origin": origin,
+        "used": place if origin is not place else None,
+        "operators": arrival.operators if arrival else (),
+    }
     if _is_sibling(loss.device, allowed):
         yield _finding("wrong-rank-device", loss, allowed, others=(_summary(evidence),), **lines)
         return
@@ -132,7 +137,7 @@ def _leaves(evidence: Evidence) -> Iterator[Finding]:
             continue
         elsewhere = bool(allowed) and leaf.device not in allowed
         known = leaf.name in evidence.origins
-        lines = {"origin": evidence.origins.get(leaf.name), "used": _first(leaf.trace)}
+        lines = {"origin": evidence.origins.get(leaf.name), "used": _first(leaf.trace), "operators": _met_in(leaf)}
         if leaf.is_parameter and (evidence.strict or known or elsewhere):
             # an optimizer that holds it trains it; still no checkpoint has it, and DDP does not synchronise it
             severity = "warning" if leaf.name in evidence.trained and not elsewhere else None
@@ -163,6 +168,7 @@ def _round_trips(evidence: Evidence) -> Iterator[Finding]:
                 expected=crossing.source,
                 origin=origin,
                 used=place if origin is not place else None,
+                operators=crossing.operators,
             )
 
 
@@ -224,6 +230,10 @@ def _is_sibling(device: torch.device, allowed: Iterable[torch.device]) -> bool:
 
 def _first(trace: Sequence[Origin]) -> Origin | None:
     return trace[0] if trace else None
+
+
+def _met_in(leaf: TensorRecord) -> tuple[Operator, ...]:
+    return (Operator(leaf.operator),) if leaf.operator else ()
 
 
 def _register(name: str) -> str:

@@ -9,14 +9,15 @@ reach.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable
+import re
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from lightning_devcheck._compat import AccumulateGrad, node_device
 from lightning_devcheck._devices import device_of, normalize
-from lightning_devcheck._records import Crossing, GraphRecord, Origin, TensorRecord
+from lightning_devcheck._records import Crossing, GraphRecord, Operator, Origin, TensorRecord
 from lightning_devcheck._simulate._state import active
 from lightning_devcheck._source import user_lines
 
@@ -68,7 +69,7 @@ def count_plain_graph(
     nodes, found, complete = walk(root)
     leaves = [leaf.variable for leaf, _ in found]
     opaque = {kind.__name__ for kind in set(map(type, nodes))} & {*HIDING, COMPILED}
-    plain = complete and leaves and not opaque and not next(iter(_crossings(nodes)), None)
+    plain = complete and leaves and not opaque and not any(True for node in _movers(nodes) for _ in _moves(node, {}))
     if not plain or not all(id(leaf) in ours and device_of(leaf) in allowed for leaf in leaves):
         return None
     return len(nodes) + len(leaves), len(leaves)
@@ -94,16 +95,17 @@ def record_graph(loss: torch.Tensor, name_of: Callable[[torch.Tensor], tuple[str
     return GraphRecord(
         loss=record_tensor(loss, "loss", trace=next(filter(None, map(trace_of, nodes[:MAX_TOP])), ())),
         leaves=tuple(
-            record_tensor(leaf.variable, *name_of(leaf.variable), trace=trace_of(user)) for leaf, user in found
+            record_tensor(leaf.variable, *name_of(leaf.variable), trace=trace_of(user), operator=operator_of(user))
+            for leaf, user in found
         ),
-        crossings=tuple(_crossings(nodes)),
+        crossings=_crossings(nodes),
         num_nodes=len(nodes) + len(found),
         not_checked=tuple(sorted(hidden)),
     )
 
 
 def record_tensor(
-    tensor: torch.Tensor, name: str, registered: bool = False, trace: tuple[Origin, ...] = ()
+    tensor: torch.Tensor, name: str, registered: bool = False, trace: tuple[Origin, ...] = (), operator: str = ""
 ) -> TensorRecord:
     """Write a tensor down."""
     lazy = torch.nn.parameter.is_lazy(tensor)
@@ -115,6 +117,7 @@ def record_tensor(
         registered=registered,
         is_parameter=isinstance(tensor, torch.nn.Parameter),
         trace=trace,
+        operator=operator,
     )
 
 
@@ -124,28 +127,57 @@ def trace_of(node: Any) -> tuple[Origin, ...]:
     return user_lines(trace) if trace else ()
 
 
-def _crossings(nodes: Iterable[Any]) -> Iterable[Crossing]:
+def operator_of(node: Any) -> str:
+    """The operator that made a node: ``mse_loss`` for ``MseLossBackward0``, ``Round`` for the user's ``Round``."""
+    name, numbered = re.subn(r"Backward\d+$", "", type(node).__name__)
+    if numbered:  # torch's own; a Function of the user's has no number
+        return re.sub(r"(?<=[a-z\d])(?=[A-Z])", "_", name).lower()
+    return "" if isinstance(node, AccumulateGrad) else name.removesuffix("Backward")
+
+
+def _crossings(nodes: Sequence[Any]) -> tuple[Crossing, ...]:
+    movers = list(_movers(nodes))
+    users = {child: node for node in reversed(nodes) for child, _ in node.next_functions} if movers else {}
+    return tuple(crossing for node in movers for crossing in _moves(node, users))
+
+
+def _movers(nodes: Iterable[Any]) -> Iterable[Any]:
+    """The nodes that may change the device."""
     kinds: dict[type, bool] = {}
     for node in nodes:
         kind = type(node)
         if kind not in kinds:
             kinds[kind] = kind.__name__ in COPIES or issubclass(kind, torch.autograd.function.BackwardCFunction)
         if kinds[kind]:
-            yield from _moves(node)
+            yield node
 
 
-def _moves(node: Any) -> Iterable[Crossing]:
-    """The device changes at one node."""
+def _moves(node: Any, users: Mapping[Any, Any]) -> Iterable[Crossing]:
+    """The device changes at one node; ``users`` has the node that takes each node's result."""
     declared = getattr(node, "source_device", None), getattr(node, "target_device", None)
+    children = [child for child, _ in node.next_functions if child is not None]
     if declared[0] is not None and declared[1] is not None:
-        pairs = [declared]
+        pairs = dict.fromkeys([declared], next(iter(children), None))
     else:
         here = node_device(node)
-        children = [child for child, _ in node.next_functions if child is not None]
-        pairs = [(_named(child), _named(node)) for child in children if node_device(child) != here]
-    for source, target in dict.fromkeys(pairs):
+        pairs = {(_named(child), _named(node)): child for child in children if node_device(child) != here}
+    for (source, target), child in pairs.items():
         if source is not None and target is not None and normalize(source) != normalize(target):
-            yield Crossing(normalize(source), normalize(target), type(node).__name__, trace_of(node))
+            ends = normalize(source), normalize(target)
+            yield Crossing(*ends, type(node).__name__, trace_of(node), _around(child, node, users, *ends))
+
+
+def _around(
+    before: Any, node: Any, users: Mapping[Any, Any], source: torch.device, target: torch.device
+) -> tuple[Operator, ...]:
+    """The operators before a move, of the move, and after it."""
+    after = users.get(node)
+    copies = type(node).__name__ == "ToCopyBackward0" or getattr(node, "source_device", None) is not None
+    return (
+        *([Operator(operator_of(before), str(source))] if before is not None and operator_of(before) else []),
+        Operator("to" if copies else operator_of(node)),
+        *([Operator(operator_of(after), str(target))] if after is not None else []),
+    )
 
 
 def _named(node: Any) -> torch.device | None:

@@ -48,6 +48,19 @@ class Operand:
 
 
 @dataclass(frozen=True, slots=True)
+class Operator:
+    """An operator at the place where devices meet, or next to it.
+
+    Attributes:
+        name: torch's name for it (``add_``, ``mse_loss``); for a Function of the user's, the class's name.
+        device: Where it ran; empty for the one that met several devices or moved a tensor between them.
+    """
+
+    name: str
+    device: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class TensorRecord:
     """A tensor as it was seen.
 
@@ -59,6 +72,7 @@ class TensorRecord:
         registered: Whether the module owns it as a parameter or buffer.
         is_parameter: Whether it is an ``nn.Parameter``.
         trace: Lines of the forward that used it, innermost user line first; empty when nothing recorded them.
+        operator: The operator that used it first; empty where there is none.
     """
 
     name: str
@@ -68,6 +82,7 @@ class TensorRecord:
     registered: bool = False
     is_parameter: bool = False
     trace: tuple[Origin, ...] = ()
+    operator: str = ""
 
     @property
     def detail(self) -> str:
@@ -84,12 +99,14 @@ class Crossing:
         target: The device on the side of the loss.
         node: The graph node that made the move, such as ``ToCopyBackward0``.
         trace: Lines of the forward that made the node, innermost user line first; empty when nothing recorded them.
+        operators: The operators before the move, of the move, and after it, in the order of the forward.
     """
 
     source: torch.device
     target: torch.device
     node: str
     trace: tuple[Origin, ...] = ()
+    operators: tuple[Operator, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +149,7 @@ class Finding:
         step: The optimizer step (``trainer.global_step``) at which it was seen; None outside a Trainer.
         global_rank: The process that saw it.
         count: How often it was seen.
+        operators: The operators around the place where the devices meet, in the order of the forward.
     """
 
     rule: str
@@ -150,6 +168,7 @@ class Finding:
     step: int | None = None
     global_rank: int = 0
     count: int = 1
+    operators: tuple[Operator, ...] = ()
 
     @property
     def detail(self) -> str:
@@ -161,6 +180,7 @@ class Finding:
         data = asdict(self)
         data["shape"] = None if self.shape is None else list(self.shape)
         data["others"] = [asdict(other) for other in self.others]
+        data["operators"] = [asdict(operator) for operator in self.operators]
         return data
 
     @classmethod
@@ -171,6 +191,7 @@ class Finding:
             fields[key] = None if fields.get(key) is None else Origin(**fields[key])
         fields["shape"] = None if fields.get("shape") is None else tuple(fields["shape"])
         fields["others"] = tuple(Operand(**other) for other in fields.get("others", ()))
+        fields["operators"] = tuple(Operator(**operator) for operator in fields.get("operators", ()))
         return cls(**fields)
 
 

@@ -8,6 +8,7 @@ import weakref
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from lightning_devcheck import simulate_cuda
@@ -53,6 +54,25 @@ def test_crossing_to_the_host_is_seen(leave):
         loss = leave(torch.ones(2, device="cuda:1", requires_grad=True) * 2)
         crossings = {(str(c.source), str(c.target)) for c in record_graph(loss, nameless).crossings}
     assert crossings == {("cuda:1", "cpu")}
+
+
+def test_operators_around_a_crossing_are_named():
+    """The operator before the move, the move and the operator after it are recorded, each with its device."""
+    with simulate_cuda(2):
+        x = torch.ones(2, device="cuda:1", requires_grad=True)
+        (crossing,) = record_graph(F.mse_loss(x, x.detach()).cpu() / 2, nameless).crossings
+    assert [(one.name, one.device) for one in crossing.operators] == [
+        ("mse_loss", "cuda:1"),
+        ("to", ""),
+        ("div", "cpu"),
+    ]
+
+
+def test_operator_that_used_a_leaf_is_named():
+    """A leaf knows the operator that took it; one that is itself the loss has none."""
+    leaf = torch.ones(2, requires_grad=True)
+    assert record_graph((leaf * 2).sum(), nameless).leaves[0].operator == "mul"
+    assert record_graph(leaf, nameless).leaves[0].operator == ""
 
 
 def test_writing_into_a_host_vector_is_a_crossing():

@@ -8,7 +8,7 @@ import pickle
 import pytest
 import torch
 
-from lightning_devcheck._records import Finding, Operand, Origin, TensorRecord, describe
+from lightning_devcheck._records import Finding, Operand, Operator, Origin, TensorRecord, describe
 from lightning_devcheck._rules import RULES, make_finding
 
 FINDING = make_finding(
@@ -21,6 +21,7 @@ FINDING = make_finding(
     origin=Origin("train.py", 38, "loss = torch.zeros(1)", "training_step"),
     used=Origin("train.py", 42, "loss += term"),
     others=(Operand("parameters", "cuda:0", "214 tensors"),),
+    operators=(Operator("add_"),),
     step=0,
 )
 

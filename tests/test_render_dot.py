@@ -10,7 +10,7 @@ import subprocess
 import pytest
 
 from lightning_devcheck import Report
-from lightning_devcheck._records import Origin
+from lightning_devcheck._records import Operator, Origin
 from tests.test_records import FINDING
 from tests.test_render_html import HOSTILE, hostile_finding
 
@@ -30,7 +30,7 @@ def test_picture_of_one_finding():
     label="cuda:0"
     "0 cuda:0 other 0" [label="parameters\n214 tensors"]
   }
-  meet_0 [label="loss-device\ntrain.py:42  loss += term", shape=ellipse]
+  meet_0 [label="met in add_\nloss-device\ntrain.py:42  loss += term", shape=ellipse]
   "0 cpu culprit 0" -> meet_0 [color="#b3202c", penwidth=2]
   "0 cuda:0 other 0" -> meet_0
 }
@@ -44,6 +44,15 @@ def test_findings_share_the_boxes_of_their_devices():
     picture = Report((FINDING, other)).to_dot()
     assert picture.count("subgraph") == 2
     assert {"meet_0 [", "meet_1 ["} <= set(re.findall(r"meet_\d \[", picture))
+
+
+def test_operators_stand_around_the_crossing():
+    """The operators before and after a move are drawn in their devices' boxes, on the two sides of the move."""
+    operators = (Operator("mse_loss", "cuda:0"), Operator("to"), Operator("add", "cpu"))
+    picture = Report((dataclasses.replace(FINDING, operators=operators),)).to_dot()
+    assert 'meet_0 [label="moved by to\\nloss-device' in picture
+    assert '"0 cuda:0 operator 0" -> meet_0' in picture
+    assert 'meet_0 -> "0 cpu operator 0"' in picture
 
 
 def test_empty_report_is_an_empty_picture():

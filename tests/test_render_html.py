@@ -11,9 +11,11 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+import torch
+import torch.nn.functional as F
 
-from lightning_devcheck import Report
-from lightning_devcheck._records import Operand, Origin
+from lightning_devcheck import Report, explain, simulate_cuda
+from lightning_devcheck._records import Operand, Operator, Origin
 from tests.test_records import FINDING
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -64,7 +66,8 @@ def hostile_finding(text):
     place = Origin(f"{text}.py", 3, text, text)
     return dataclasses.replace(
         FINDING, what=text, name=text, device=text, expected=text, dtype=text, origin=place, used=place,
-        others=(Operand(text, text, text),), why=text, fix=text, rule=text, severity=text,
+        others=(Operand(text, text, text),), operators=(Operator(text, text), Operator(text)),
+        why=text, fix=text, rule=text, severity=text,
     )  # fmt: skip
 
 
@@ -99,6 +102,31 @@ def test_devices_are_lanes_with_their_tensors():
     assert ">cuda:0</h3>" in cuda
     assert "where it belongs" in cuda
     assert "<code>parameters</code>" in cuda
+
+
+def test_operators_stand_around_the_crossing():
+    """The operator before a move is in its device's lane, the move between the lanes, what follows in the other."""
+    operators = (Operator("mse_loss", "cuda:0"), Operator("to"), Operator("add", "cpu"))
+    page = Report((dataclasses.replace(FINDING, operators=operators),)).to_html()
+    cpu, cuda = page.split('<li class="lane')[1:]
+    assert '<code>add</code> <span class="dim">after the move</span>' in cpu
+    assert '<code>mse_loss</code> <span class="dim">before the move</span>' in cuda
+    assert '<p class="meet">moved by <code>to</code></p>' in cuda.partition("</ul>\n")[2]
+
+
+def test_operator_of_an_exception_is_drawn():
+    """The operator that torch names in its message is where the lanes meet."""
+    with simulate_cuda(devices=1), pytest.raises(RuntimeError) as caught:
+        F.mse_loss(torch.ones(2, device="cuda"), torch.ones(2))
+    assert '<p class="meet">met in <code>mse_loss</code></p>' in explain(caught.value).to_html()
+
+
+def test_lines_stand_beside_the_lanes():
+    """The user's lines are next to the devices, in one row where there is room."""
+    page = Report((FINDING,)).to_html()
+    picture = page.partition('<div class="picture">')[2].partition("<h3>Why")[0]
+    assert picture.index('class="devices"') < picture.index('<dl class="lines">')
+    assert "flex-wrap: wrap" in page
 
 
 def test_ranks_of_one_cause_share_a_picture():

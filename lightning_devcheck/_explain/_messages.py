@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 
 _D = r"(?:(?:cuda|cpu|meta|mps|xpu|xla|hpu|lazy|npu)(?::\d+)?)"
+# the wrapper that checks devices is named for its operator: wrapper_CUDA_addmm, wrapper_CUDA__index_select
+_OPERATOR = re.compile(r"in method wrapper_(?:CUDA_)?_?(?P<name>\w+)")
 MAX_TEXT = 50_000  # characters of a message or log that are searched
 
 
@@ -207,6 +209,7 @@ class Match:
         argument: The operator's argument that it names, or nothing.
         node: The graph node that it names, or nothing.
         hook: The hook that it names, or nothing.
+        operator: torch's operator that it names, or nothing.
     """
 
     message: Message
@@ -215,6 +218,7 @@ class Match:
     argument: str = ""
     node: str = ""
     hook: str | None = None
+    operator: str = ""
 
 
 def recognize(text: str) -> Match | None:
@@ -224,7 +228,8 @@ def recognize(text: str) -> Match | None:
         found = message.pattern.search(text)
         groups = {} if found is None else {key: value for key, value in found.groupdict().items() if value}
         if found is not None and not _is_about_dtypes(groups):
-            return _match(message, groups)
+            operator = _OPERATOR.search(text)
+            return _match(message, {**groups, "operator": operator["name"] if operator else ""})
     return None
 
 
@@ -244,6 +249,7 @@ def _match(message: Message, groups: dict[str, str]) -> Match:
         argument=groups.get("argument", ""),
         node=groups.get("node", ""),
         hook=groups.get("hook"),
+        operator=groups.get("operator", ""),
     )
 
 

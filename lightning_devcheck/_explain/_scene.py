@@ -16,7 +16,7 @@ from lightning_devcheck._explain._backward import blame_backward
 from lightning_devcheck._explain._frames import Frame, evaluate, mentions
 from lightning_devcheck._explain._messages import Match
 from lightning_devcheck._explain._names import Named, Search, ast_base, locate, made_in_place
-from lightning_devcheck._records import Finding, Operand, Origin, describe
+from lightning_devcheck._records import Finding, Operand, Operator, Origin, describe
 from lightning_devcheck._rules import make_finding
 from lightning_devcheck._statements import parse_line
 from lightning_devcheck._values import is_a, tensors_of
@@ -195,6 +195,7 @@ class Scene:
             expected=self.match.expected or self.expected or "",
             origin=named.origin,
             used=used,
+            operators=self._operators(),
             why="" if named.kind == "backward" else self.match.message.cause or why,
             fix=_gradient_fix(named, fix),
         )
@@ -218,6 +219,7 @@ class Scene:
             dtype=None if tensor is None else str(tensor.dtype).removeprefix("torch."),
             origin=named.origin,
             used=used,
+            operators=self._operators(),
             others=tuple(
                 Operand(name, str(device_of(t)), describe(t.dtype, tuple(t.shape)))
                 for name, t in _few(others, named.name)
@@ -233,6 +235,10 @@ class Scene:
             word = rule
         why, fix = cause_of(word, named.name, named.origin, used, device, str(self.expected or ""))
         return why or self.match.message.cause, fix or self.match.message.fix
+
+    def _operators(self) -> tuple[Operator, ...]:
+        name = self.match.operator or self.match.node.removesuffix("Backward")
+        return (Operator(name),) if name else ()
 
     def _used(self) -> Origin | None:
         lines = [frame.origin for frame in self.frames if frame.is_user]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from lightning_devcheck._records import Finding, Operand
-from lightning_devcheck._render._lanes import Lane, lanes_of
+from lightning_devcheck._records import Finding, Operand, Origin
+from lightning_devcheck._render._lanes import AFTER, Lane, lanes_of, meeting_of
 from lightning_devcheck._render._text import ReportLike, escape_control, group_by_cause, location
 
 COLORS = {"error": "#b3202c", "warning": "#855300", "note": "#0757ba"}
@@ -29,19 +29,22 @@ def render_dot(report: ReportLike) -> str:
 
 
 def _tensors(lane: Lane, number: int, finding: Finding) -> Iterator[str]:
-    made = "" if finding.origin is None else f"{location(finding.origin)}  {finding.origin.line}"
+    made = _line(finding.origin)
     for index, tensor in enumerate(lane.culprits):
         color = COLORS.get(finding.severity, "black")
         label = _label(tensor, made)
         yield f"{_node(number, lane, 'culprit', index)} [label={label}, color={_quote(color)}, penwidth=2]"
     for index, tensor in enumerate(lane.others):
         yield f"{_node(number, lane, 'other', index)} [label={_label(tensor)}]"
+    for index, (name, _) in enumerate(lane.operators):
+        yield f"{_node(number, lane, 'operator', index)} [label={_quote(name)}, shape=ellipse]"
 
 
 def _meeting(group: Sequence[Finding], number: int) -> Iterator[str]:
     finding = group[0]
     used = finding.used
-    label = finding.rule if used is None else f"{finding.rule}\n{location(used)}  {used.line}"
+    name, does = meeting_of(finding)
+    label = "\n".join(line for line in (f"{does} {name}".strip(), finding.rule, _line(used)) if line)
     yield f"meet_{number} [label={_quote(label)}, shape=ellipse]"
     for lane in lanes_of(group):
         for index in range(len(lane.culprits)):
@@ -49,6 +52,13 @@ def _meeting(group: Sequence[Finding], number: int) -> Iterator[str]:
             yield f"{_node(number, lane, 'culprit', index)} -> meet_{number} [color={color}, penwidth=2]"
         for index in range(len(lane.others)):
             yield f"{_node(number, lane, 'other', index)} -> meet_{number}"
+        for index, (_, where) in enumerate(lane.operators):
+            ends = [_node(number, lane, "operator", index), f"meet_{number}"]
+            yield " -> ".join(reversed(ends) if where == AFTER else ends)
+
+
+def _line(place: Origin | None) -> str:
+    return "" if place is None else f"{location(place)}  {place.line}"
 
 
 def _node(number: int, lane: Lane, kind: str, index: int) -> str:

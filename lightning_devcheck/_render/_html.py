@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 
 from lightning_devcheck._records import Finding, Operand, Origin
-from lightning_devcheck._render._lanes import Lane, lanes_of
+from lightning_devcheck._render._lanes import Lane, lanes_of, meeting_of
 from lightning_devcheck._render._text import (
     DOCS,
     ReportLike,
@@ -47,8 +47,10 @@ STYLE = """
   padding: 1rem; margin: 1.25rem 0; }
 .devcheck article > * { color: var(--ink); }
 .devcheck .badge { font-size: .8rem; font-weight: 600; text-transform: uppercase; letter-spacing: .04em; }
-.devcheck .lanes { display: grid; grid-template-columns: repeat(auto-fit, minmax(8.5rem, 1fr)); gap: .6rem;
-  margin: 1rem 0 0; padding: 0; list-style: none; }
+.devcheck .picture { display: flex; flex-wrap: wrap; gap: .6rem 1rem; margin: 1rem 0; }
+.devcheck .devices { flex: 3 1 18rem; min-width: 0; } .devcheck .lines { flex: 2 1 18rem; min-width: 0; }
+.devcheck .lanes { display: grid; grid-template-columns: repeat(auto-fit, minmax(7.5rem, 1fr)); gap: .6rem;
+  margin: 0; padding: 0; list-style: none; }
 .devcheck .lane { border: 1px dashed var(--line); border-bottom: 4px solid var(--line); border-radius: 8px 8px 0 0;
   padding: .6rem; margin: 0; min-width: 0; }
 .devcheck .lane.wrong { border-bottom-color: var(--error); } .devcheck .lane.right { border-bottom-color: var(--good); }
@@ -58,8 +60,11 @@ STYLE = """
 .devcheck .tensor.culprit { border: 2px solid var(--error); }
 .devcheck .tensor code { display: block; font-weight: 600; }
 .devcheck .tensor span, .devcheck .lane p { display: block; font-size: .85rem; }
-.devcheck .meet { border: 1px solid var(--line); border-top: 0; border-radius: 0 0 8px 8px; background: var(--card);
-  padding: .6rem; margin: 0 0 1rem; }
+.devcheck .operator { border: 1px solid var(--dim); border-radius: 1rem; padding: .1rem .75rem; margin: 0 0 .4rem; }
+.devcheck .operator span { font-size: .85rem; }
+.devcheck .meet { border: 2px solid var(--error); border-top: 0; border-radius: 0 0 8px 8px; background: var(--card);
+  padding: .4rem .6rem; margin: 0; text-align: center; }
+.devcheck .meet code { font-weight: 600; }
 .devcheck dl { margin: 0; } .devcheck dt { font-size: .85rem; color: var(--dim); } .devcheck dd { margin: 0 0 .4rem; }
 """.strip()
 
@@ -137,16 +142,24 @@ def _finding(group: Sequence[Finding], world_size: int, number: int) -> str:
 
 def _picture(group: Sequence[Finding]) -> str:
     lanes = "\n".join(_lane(lane) for lane in lanes_of(group))
-    return f'<ul class="lanes" aria-label="Devices">\n{lanes}\n</ul>\n{_lines(group[0])}'
+    name, does = meeting_of(group[0])
+    meeting = f'<p class="meet">{does} <code>{_text(name)}</code></p>' if name else ""
+    devices = f'<div class="devices">\n<ul class="lanes" aria-label="Devices">\n{lanes}\n</ul>\n{meeting}</div>'
+    return f'<div class="picture">\n{devices}\n{_lines(group[0])}\n</div>'
 
 
 def _lane(lane: Lane) -> str:
-    tensors = [_tensor(tensor, culprit=True) for tensor in lane.culprits]
-    tensors += [_tensor(tensor, culprit=False) for tensor in lane.others]
+    items = [_tensor(tensor, culprit=True) for tensor in lane.culprits]
+    items += [_tensor(tensor, culprit=False) for tensor in lane.others]
+    items += [_operator(*operator) for operator in lane.operators]
     kind = " wrong" if lane.culprits else " right" if lane.expected else ""
     belongs = '<p class="good">where it belongs</p>' if lane.expected else ""
-    listed = f'<ul class="tensors">{"".join(tensors)}</ul>' if tensors else ""
+    listed = f'<ul class="tensors">{"".join(items)}</ul>' if items else ""
     return f'<li class="lane{kind}"><h3>{_text(lane.device)}</h3>{belongs}{listed}</li>'
+
+
+def _operator(name: str, where: str) -> str:
+    return f'<li class="operator"><code>{_text(name)}</code> <span class="dim">{where}</span></li>'
 
 
 def _tensor(tensor: Operand, *, culprit: bool) -> str:
@@ -158,7 +171,7 @@ def _tensor(tensor: Operand, *, culprit: bool) -> str:
 def _lines(finding: Finding) -> str:
     places = [("made here", finding.origin), ("met the others here", finding.used)]
     items = "".join(_place(words, place) for words, place in places if place is not None)
-    return f'<dl class="meet">{items}</dl>' if items else '<p class="meet dim">no source line is known</p>'
+    return f'<dl class="lines">{items}</dl>' if items else '<p class="lines dim">no source line is known</p>'
 
 
 def _place(words: str, place: Origin) -> str:
