@@ -93,7 +93,6 @@ class DeviceCheck(_Base):
                 f"DeviceCheck(ignore={list(ignore)!r}): no rule {unknown[0]!r}; there are {', '.join(RULES)}."
             )
         self._explain = explain
-        self._automatic = False  # made for the environment variable, not by hand
         self._faulty = False
         self._found: dict[tuple[str, str, str], Finding] = {}
         self._checked: dict[str, float] = {}
@@ -117,20 +116,14 @@ class DeviceCheck(_Base):
         self._shapes: set[tuple[Any, ...]] = set()
         self._expectation: Expectation | None = None
         self._agreement = Agreement()
-        self._active = True
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         self._start()
-        others = [c for c in trainer.callbacks if isinstance(c, DeviceCheck) and c is not self]
-        # one made by hand wins over the one that the environment asked for
-        self._active = not (self._automatic and any(not other._automatic or other._active for other in others))
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         self._names = parameter_names(pl_module)  # the optimizers are made
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
-        if not self._active:
-            return
         self._batches += 1
         count, every = self._batches, self._every_n_steps
         self._due = count & (count - 1) == 0 or (every is not None and count % every == 0)
@@ -142,8 +135,6 @@ class DeviceCheck(_Base):
         self._first_node = self._batch_node = sequence_number()
 
     def on_before_backward(self, trainer: Any, pl_module: Any, loss: torch.Tensor) -> None:
-        if not self._active:
-            return
         if self._tracing:
             self._untrace()
         if self._is_new(loss) or self._due:
@@ -157,7 +148,7 @@ class DeviceCheck(_Base):
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         if self._tracing:
             self._untrace()
-        if self._active and self._explain and not isinstance(exception, DeviceMismatchError):
+        if self._explain and not isinstance(exception, DeviceMismatchError):
             _annotate(exception, pl_module)
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:

@@ -1,12 +1,16 @@
-"""A small DDP run whose mistake is on some processes only: ``python ranks.py STRATEGY PROCESSES WRONG BATCH``.
+"""A small DDP run whose mistake is on some processes only: ``python ranks.py STRATEGY PROCESSES WRONG BATCH [FOLDER]``.
 
-``WRONG`` are the global ranks with the mistake (``0,3``) and ``BATCH`` the batch, counted from 0, where it starts.
+``WRONG`` are the global ranks with the mistake (``0,3``) and ``BATCH`` the batch, counted from 0, where it starts. In
+``FOLDER`` every rank leaves its process id, the time of its mistake, and what it prints to stderr.
 """
 
 from __future__ import annotations
 
+import os
 import sys
+import time
 import warnings
+from pathlib import Path
 
 import pytorch_lightning as pl
 import torch
@@ -16,23 +20,34 @@ from lightning_devcheck import DeviceCheck
 
 
 class Model(pl.LightningModule):
-    def __init__(self, wrong: set[int], batch: int) -> None:
+    def __init__(self, wrong: set[int], batch: int, folder: str) -> None:
         super().__init__()
         self.net = nn.Linear(4, 4)
         self.balance = [nn.Parameter(torch.zeros(()))]
-        self.wrong, self.batch = wrong, batch
+        self.wrong, self.batch, self.folder = wrong, batch, folder
+
+    def setup(self, stage):
+        if self.folder:
+            self.leave("pid", str(os.getpid()))
+            own = os.open(Path(self.folder) / f"rank-{self.global_rank}", os.O_WRONLY | os.O_CREAT)
+            os.dup2(own, sys.stderr.fileno())
 
     def training_step(self, batch, batch_idx):
         loss = self.net(batch[0]).pow(2).mean()
         if self.global_rank in self.wrong and batch_idx >= self.batch:
             loss = loss + self.balance[0]
+            if self.folder:
+                self.leave("mistake", str(time.time()))
         return loss
+
+    def leave(self, what: str, text: str) -> None:
+        (Path(self.folder) / f"{what}-{self.global_rank}").write_text(text)
 
     def configure_optimizers(self):
         return torch.optim.SGD(self.parameters(), lr=0.1)
 
 
-def main(strategy: str, processes: int, wrong: set[int], batch: int) -> None:
+def main(strategy: str, processes: int, wrong: set[int], batch: int, folder: str) -> None:
     """Fit for 16 batches per process."""
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
@@ -48,10 +63,10 @@ def main(strategy: str, processes: int, wrong: set[int], batch: int) -> None:
         enable_progress_bar=False,
         enable_model_summary=False,
     )
-    trainer.fit(Model(wrong, batch), torch.utils.data.DataLoader(data, batch_size=1))
+    trainer.fit(Model(wrong, batch, folder), torch.utils.data.DataLoader(data, batch_size=1))
     print(f"rank {trainer.global_rank} finished", flush=True)
 
 
 if __name__ == "__main__":
-    name, number, ranks, start = sys.argv[1:]
-    main(name, int(number), {int(rank) for rank in ranks.split(",") if rank}, int(start))
+    name, number, ranks, start, *place = sys.argv[1:]
+    main(name, int(number), {int(rank) for rank in ranks.split(",") if rank}, int(start), place[0] if place else "")

@@ -1,0 +1,50 @@
+"""Run each launcher many times with a mistake on some ranks, and print how often all stopped together.
+
+A run is good where every process ended by itself within 10 s of the mistake and all printed the same report.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from tests.ranks._measure import LAUNCHERS, watch
+
+LIMIT_S = 10.0
+WRONG = {"first": lambda world: [0], "last": lambda world: [world - 1], "all": lambda world: list(range(world))}
+
+
+def main() -> None:
+    """Print a row for each launcher, number of ranks and choice of wrong ranks; exit 1 where a run was not good."""
+    args = _parser().parse_args()
+    print("| launcher | ranks | wrong | good runs | slowest, s |\n|---|---|---|---|---|", flush=True)
+    good = True
+    for launcher in LAUNCHERS if args.launcher == "all" else [args.launcher]:
+        for world in args.world:
+            for wrong in args.wrong:
+                good &= _row(launcher, world, wrong, args.times)
+    sys.exit(not good)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tests.ranks", description=__doc__)
+    parser.add_argument("--launcher", choices=(*LAUNCHERS, "all"), default="all")
+    parser.add_argument("--world", type=int, nargs="*", default=[2, 4], help="numbers of ranks")
+    parser.add_argument("--wrong", choices=WRONG, nargs="*", default=list(WRONG), help="the ranks with the mistake")
+    parser.add_argument("--times", type=int, default=20, help="runs of each kind")
+    return parser
+
+
+def _row(launcher: str, world: int, wrong: str, times: int) -> bool:
+    ranks = ",".join(map(str, WRONG[wrong](world)))
+    endings = [watch(launcher, world, ranks) for _ in range(times)]
+    bad = [ending for ending in endings if not ending.is_good(LIMIT_S)]
+    slowest = max(ending.seconds for ending in endings)
+    print(f"| {launcher} | {world} | {wrong} | {times - len(bad)} of {times} | {slowest:.1f} |", flush=True)
+    for ending in bad:
+        print(ending, file=sys.stderr, flush=True)
+    return not bad
+
+
+if __name__ == "__main__":
+    main()
