@@ -8,11 +8,12 @@ from typing import Any
 
 import torch
 
-from lightning_devcheck._devices import device_of
+from lightning_devcheck._compat import owned_tensors
+from lightning_devcheck._devices import devices_of
 from lightning_devcheck._diagnose import Evidence, diagnose
 from lightning_devcheck._graph import count_plain_graph, record_graph, record_tensor
 from lightning_devcheck._naming import leaf_line
-from lightning_devcheck._policy import Expectation, declared, learned
+from lightning_devcheck._policy import Expectation, declared, learned_from
 from lightning_devcheck._records import Finding, Origin, TensorRecord
 from lightning_devcheck._report import Report
 from lightning_devcheck._scan import spell_path, unregistered
@@ -60,16 +61,15 @@ def check_devices(
         kind = type(module).__name__
         raise TypeError(f"check_devices(module={module!r}): module is a {kind}; a torch.nn.Module is needed.")
     if expected is None:
-        expectation = learned(module)
-    else:
-        expectation = declared([expected] if isinstance(expected, (str, torch.device)) else expected)
-    return inspect(loss, module, expectation, strict=False)
+        return inspect(loss, module, None, strict=False)
+    devices = [expected] if isinstance(expected, (str, torch.device)) else expected
+    return inspect(loss, module, declared(devices), strict=False)
 
 
 def inspect(
     loss: torch.Tensor,
     module: torch.nn.Module,
-    expectation: Expectation,
+    expectation: Expectation | None,
     *,
     optimized: frozenset[int] | None = None,
     before: Mapping[int, str] | None = None,
@@ -81,16 +81,18 @@ def inspect(
     Args:
         loss: The loss.
         module: The module that is trained.
-        expectation: Where things belong.
+        expectation: Where things belong; None: where the parameters are.
         optimized: The ids of the parameters that an optimizer holds, where that is known.
         before: The parameters' names when the optimizers were made, by id.
         strict: Whether a parameter from outside the module is a mistake wherever it is kept.
         allows: Whether a name on a device may be there.
     """
     start = time.perf_counter()
-    owned = [*module.parameters(), *module.buffers()]
-    if all(device_of(tensor) in expectation.devices for tensor in owned):
-        ours = {id(tensor) for tensor in owned} & (optimized or {id(tensor) for tensor in owned})
+    parameters, buffers = owned_tensors(module)
+    owned = {**parameters, **buffers}
+    expectation = learned_from(parameters.values()) if expectation is None else expectation
+    if devices_of(owned.values()) <= expectation.devices:
+        ours = owned.keys() & optimized if optimized else owned.keys()
         counts = count_plain_graph(loss, ours, expectation.devices)
         if counts is not None:
             return _report((), len(owned) + counts[1] + 1, counts[0], start, expectation.not_checked)
@@ -109,13 +111,13 @@ def inspect(
         return name, False
 
     graph = record_graph(loss, name_of)
-    parameters = _owned(module)
+    records = _owned(module)
     known = {**(before or {}), **names}
     evidence = Evidence(
         graph,
-        parameters,
+        records,
         expectation,
-        origins=_origins(module, foreign, parameters),
+        origins=_origins(module, foreign, records),
         # a parameter that took another's place has a rule of its own
         optimized=frozenset(known.get(key, "") for key in optimized) if optimized else None,
         late=frozenset(name for key, name in names.items() if key not in before) if before else frozenset(),
@@ -126,7 +128,7 @@ def inspect(
         loss_line=lambda: leaf_line(type(module), "training_step"),
     )
     reasons = (*graph.not_checked, *expectation.not_checked)
-    return _report(diagnose(evidence), len(parameters) + len(graph.leaves) + 1, graph.num_nodes, start, reasons)
+    return _report(diagnose(evidence), len(records) + len(graph.leaves) + 1, graph.num_nodes, start, reasons)
 
 
 def _report(

@@ -51,6 +51,25 @@ def node_device(node: Any) -> torch.device | None:
     return metadata[0].device if metadata else None
 
 
+def owned_tensors(module: torch.nn.Module) -> tuple[dict[int, torch.Tensor], dict[int, torch.Tensor]]:
+    """The parameters and the buffers of a module and all its parts, each once, by id.
+
+    What ``parameters()`` and ``buffers()`` give, in a quarter of their time. ``Module._modules``, ``_parameters`` and
+    ``_buffers`` are private by name (in every torch, and what a pickled module consists of).
+    """
+    parts, seen = [module], {id(module), id(None)}
+    parameters: list[Any] = []
+    buffers: list[Any] = []
+    for part in parts:
+        parameters += part._parameters.values()
+        buffers += part._buffers.values()
+        for child in part._modules.values():
+            if id(child) not in seen:  # a metric's own hash and comparison are slow
+                seen.add(id(child))
+                parts.append(child)  # type: ignore[arg-type]
+    return {id(t): t for t in parameters if t is not None}, {id(t): t for t in buffers if t is not None}
+
+
 def is_joining(model: Any) -> bool:
     """Whether a DDP-wrapped model runs under `torch.distributed.algorithms.Join`, so with uneven data.
 

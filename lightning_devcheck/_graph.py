@@ -60,19 +60,18 @@ def count_plain_graph(
 
     Args:
         loss: The loss.
-        ours: The ids of the leaves that are as they should be, apart from where they are.
-        allowed: Where loss and leaves should be.
+        ours: The ids of the leaves that are as they should be, where they should be.
+        allowed: Where the loss should be.
     """
     root = loss.grad_fn
     if root is None or device_of(loss) not in allowed:
         return None
     nodes, found, complete = walk(root)
-    leaves = [leaf.variable for leaf, _ in found]
     opaque = {kind.__name__ for kind in set(map(type, nodes))} & {*HIDING, COMPILED}
-    plain = complete and leaves and not opaque and not any(True for node in _movers(nodes) for _ in _moves(node, {}))
-    if not plain or not all(id(leaf) in ours and device_of(leaf) in allowed for leaf in leaves):
+    plain = complete and found and not opaque and not any(True for node in _movers(nodes) for _ in _moves(node, {}))
+    if not plain or not all(id(leaf.variable) in ours for leaf, _ in found):
         return None
-    return len(nodes) + len(leaves), len(leaves)
+    return len(nodes) + len(found), len(found)
 
 
 def record_graph(loss: torch.Tensor, name_of: Callable[[torch.Tensor], tuple[str, bool]]) -> GraphRecord:
@@ -143,13 +142,9 @@ def _crossings(nodes: Sequence[Any]) -> tuple[Crossing, ...]:
 
 def _movers(nodes: Iterable[Any]) -> Iterable[Any]:
     """The nodes that may change the device."""
-    kinds: dict[type, bool] = {}
-    for node in nodes:
-        kind = type(node)
-        if kind not in kinds:
-            kinds[kind] = kind.__name__ in COPIES or issubclass(kind, torch.autograd.function.BackwardCFunction)
-        if kinds[kind]:
-            yield node
+    custom = torch.autograd.function.BackwardCFunction
+    kinds = {kind for kind in set(map(type, nodes)) if kind.__name__ in COPIES or issubclass(kind, custom)}
+    return [node for node in nodes if type(node) in kinds] if kinds else []
 
 
 def _moves(node: Any, users: Mapping[Any, Any]) -> Iterable[Crossing]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from lightning_devcheck._devices import device_of, normalize
+from lightning_devcheck._devices import devices_of, normalize
 
 # By class name along the strategy's bases, so that no Lightning namespace is imported:
 #   whole    every process holds all of the model on its root device
@@ -42,8 +42,12 @@ class Expectation:
 
 def learned(module: torch.nn.Module, reason: str = "") -> Expectation:
     """Take the devices that the trainable parameters are on as the expected ones."""
-    trainable = [p for p in module.parameters() if p.requires_grad] or list(module.parameters())
-    devices = {device_of(parameter) for parameter in trainable} - {torch.device("meta")}
+    return learned_from(list(module.parameters()), reason)
+
+
+def learned_from(parameters: Collection[torch.Tensor], reason: str = "") -> Expectation:
+    """Take the devices that those parameters are on which are trained as the expected ones; of none, those of all."""
+    devices = devices_of([p for p in parameters if p.requires_grad] or parameters) - {torch.device("meta")}
     reasons = [reason] if reason else []
     if not devices:
         reasons.append("the module has no materialized parameter: no device to expect")

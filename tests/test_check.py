@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
+from torchmetrics import MeanMetric
 
 from lightning_devcheck import check_devices, simulate_cuda
+from lightning_devcheck._compat import owned_tensors
+from lightning_devcheck._devices import devices_of
 
 
 def test_a_clean_loop_is_ok():
@@ -128,3 +131,42 @@ def test_every_kind_of_loss_gets_an_answer(loss):
     """A loss of any kind on the model's device is ok."""
     layer = nn.Linear(2, 2)
     assert check_devices(loss(layer(torch.ones(1, 2))), layer).ok
+
+
+def _shared():
+    block = nn.Linear(2, 2)
+    return nn.ModuleList([block, block, nn.Linear(2, 2, bias=False)])
+
+
+def _tied():
+    net = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    net[1].weight = net[0].weight
+    return net
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        nn.BatchNorm1d(3),
+        _shared(),
+        _tied(),
+        torch.nn.utils.parametrizations.weight_norm(nn.Linear(2, 2)),
+        nn.Sequential(nn.BatchNorm1d(3, affine=False), MeanMetric()),
+        torch.jit.script(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))),
+    ],
+    ids=["batch norm", "shared", "tied", "parametrized", "metric", "scripted"],
+)
+def test_owned_tensors_are_those_torch_lists(module):
+    """Reading the module tree directly gives what parameters() and buffers() give, in their order."""
+    parameters, buffers = owned_tensors(module)
+    assert [*parameters] == [id(tensor) for tensor in module.parameters()]
+    assert [*buffers] == [id(tensor) for tensor in module.buffers()]
+
+
+def test_devices_of_many_tensors_are_those_of_each():
+    """Simulated tensors among plain ones are seen, and plain ones give one device."""
+    plain = [torch.ones(1), nn.Parameter(torch.ones(1))]
+    with simulate_cuda(2):
+        assert devices_of([*plain, torch.ones(1, device="cuda:1")]) == {torch.device("cpu"), torch.device("cuda", 1)}
+    assert devices_of(plain) == {torch.device("cpu")}
+    assert devices_of([]) == set()
