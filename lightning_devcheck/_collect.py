@@ -12,6 +12,7 @@ import torch.multiprocessing
 
 from lightning_devcheck._callback import DeviceCheck
 from lightning_devcheck._compat import callback_bases
+from lightning_devcheck._deadline import limit_join, note_line_when_late
 from lightning_devcheck._explain import explain
 from lightning_devcheck._reads import ReadCounter
 from lightning_devcheck._saved import save
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from pytorch_lightning import Callback as _Base
 else:
     _Base = type("_Base", callback_bases(), {})
+
+# where there is a time limit already
+FOREVER_S = 1e6
 
 
 class Collector(_Base):
@@ -72,20 +76,28 @@ def save_explained(
         save(dataclasses.replace(report, findings=findings, world_size=world_size), folder)
 
 
-def forked_ranks(folder: Path) -> tuple[Any, str, Any]:
-    """A stand-in for ``start_processes``: a rank explains its exception itself, its parent only gets the text."""
+def forked_ranks(folder: Path, timeout_s: float = FOREVER_S) -> tuple[Any, str, Any]:
+    """A stand-in for ``start_processes``: a rank explains its exception itself, its parent only gets the text.
+
+    Args:
+        folder: Where ranks leave what they found.
+        timeout_s: Seconds after which all ranks are ended and their parent's ``join`` raises `TimeoutError`.
+    """
     original: Any = torch.multiprocessing.start_processes
 
     @functools.wraps(original)
     def start_processes(fn: Any, args: Any = (), nprocs: int = 1, *rest: Any, **kwargs: Any) -> Any:
-        return original(_explaining, (fn, folder, nprocs, *args), nprocs, *rest, **kwargs)
+        context = original(_explaining, (fn, folder, nprocs, timeout_s, *args), nprocs, *rest, **kwargs)
+        if context is not None:
+            limit_join(context, folder, timeout_s)
+        return context
 
     return torch.multiprocessing, "start_processes", start_processes
 
 
-def _explaining(index: int, fn: Any, folder: Path, nprocs: int, *args: Any) -> None:
+def _explaining(index: int, fn: Any, folder: Path, nprocs: int, timeout_s: float, *args: Any) -> None:
     try:
-        fn(index, *args)
+        note_line_when_late(functools.partial(fn, index, *args), index, folder, timeout_s)
     except Exception as error:
         save_explained(error, folder, world_size=nprocs, global_rank=index)
         raise

@@ -52,6 +52,7 @@ def preflight(
     devices: int = 2,
     steps: int = 2,
     strategy: Any = "auto",
+    timeout_s: float = 600.0,
     **trainer_kwargs: Any,
 ) -> Report:
     """Run a few training and validation steps on simulated CUDA devices, and report every device finding.
@@ -70,6 +71,7 @@ def preflight(
         steps: Training steps, and as many validation steps.
         strategy: ``"auto"`` for one process; ``"ddp"``, its variants, or a ``DDPStrategy`` for one process per device.
             The processes are forked, whatever the strategy would do.
+        timeout_s: Seconds that several processes may take; then all are ended.
         trainer_kwargs: Further arguments of the Trainer, such as ``precision``. A `DeviceCheck` among its ``callbacks``
             (with ``allow`` or ``ignore``) is used in place of the default one.
 
@@ -78,7 +80,9 @@ def preflight(
 
     Raises:
         TypeError: If ``model`` is neither a LightningModule nor a callable that makes one, or cannot be copied.
-        ValueError: If ``devices`` or ``steps`` is not a positive integer, or ``strategy`` is one that is not simulated.
+        ValueError: If ``devices`` or ``steps`` is not a positive integer, ``timeout_s`` not positive, or ``strategy``
+            one that is not simulated.
+        TimeoutError: If several processes did not end in time; it names those that hang and the line of each.
         Exception: What the run raises that has nothing to do with devices, as it is.
 
     Example:
@@ -90,6 +94,8 @@ def preflight(
     """
     if type(steps) is not int or steps < 1:
         raise ValueError(f"preflight(steps={steps!r}): the number of steps is an integer of at least 1.")
+    if not timeout_s > 0:
+        raise ValueError(f"preflight(timeout_s={timeout_s!r}): the time limit is a number of seconds above 0.")
     if "accelerator" in trainer_kwargs:
         raise ValueError("preflight(accelerator=…): it always runs on simulated CUDA devices; leave the argument out.")
     strategy = _forked(strategy)
@@ -98,7 +104,7 @@ def preflight(
         tempfile.TemporaryDirectory() as name,
         _as_it_was(),
         simulate_cuda(devices),
-        Patches([forked_ranks(Path(name))]),
+        Patches([forked_ranks(Path(name), timeout_s)]),
     ):
         folder, module = Path(name), copied
         try:

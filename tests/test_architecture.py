@@ -16,7 +16,7 @@ LAYERS = (
     ("_version", "_records", "_compat"),
     ("_render", "_devices", "_source", "_rules", "_values", "_statements"),
     ("_report", "_naming", "_causes"),
-    ("_errors", "_simulate", "_saved"),
+    ("_errors", "_simulate", "_saved", "_deadline"),
     ("_graph", "_scan", "_policy", "_agreement", "_reads"),
     ("_metric",),
     ("_diagnose", "_explain"),

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import re
+import threading
+
 import lightning.pytorch
 import pytest
 import torch
@@ -130,6 +134,25 @@ def test_ranks(strategy):
     assert preflight(FrozenTeacher, make_loader(8), strategy=strategy).ok
 
 
+@pytest.mark.ddp
+def test_a_rank_that_hangs_is_named_with_its_line():
+    """When time is up all ranks are ended, and the one that hangs is named first, with the line where it is."""
+
+    class Hanging(Clean):
+        def training_step(self, batch, batch_idx):
+            if self.global_rank == 1:
+                threading.Event().wait()  # BUG
+            return super().training_step(batch, batch_idx)
+
+    with pytest.raises(TimeoutError) as info:
+        preflight(Hanging, make_loader(8), strategy="ddp", timeout_s=6)
+    first, hanging, waiting = str(info.value).split("\n")
+    assert first == "2 of 2 ranks did not end within 6 s; all were ended."
+    assert re.fullmatch(r"  rank 1 was at .*test_preflight.py:\d+  threading.Event\(\).wait\(\)  # BUG", hanging)
+    assert re.fullmatch(r"  rank 0 was in \w+, .*:\d+ \(it may wait for another rank\)", waiting)
+    assert not multiprocessing.active_children()
+
+
 @pytest.mark.parametrize("precision", ["bf16-mixed", "16-mixed"])
 def test_trainer_arguments_pass_through(precision):
     """Further arguments go to the Trainer."""
@@ -146,9 +169,10 @@ def test_trainer_arguments_pass_through(precision):
         ),
         ({"model": "Model"}, TypeError, "a LightningModule, or a callable that makes one, is needed; this is a str"),
         ({"steps": 0}, ValueError, r"preflight\(steps=0\): the number of steps is an integer of at least 1"),
+        ({"timeout_s": 0}, ValueError, r"preflight\(timeout_s=0\): the time limit is a number of seconds above 0"),
         ({"devices": 0}, ValueError, r"devices=0\): the number of devices is an integer of at least 1"),
     ],
-    ids=["module", "string", "steps", "devices"],
+    ids=["module", "string", "steps", "time", "devices"],
 )
 def test_wrong_arguments(arguments, error, message):
     """A wrong argument is named with its value and what is needed."""
