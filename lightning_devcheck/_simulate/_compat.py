@@ -20,6 +20,8 @@ ENGINE = (torch.autograd, "_engine_run_backward")
 FUNCTION_NODE = torch.autograd.function.BackwardCFunction
 # what `Module.to`, `cuda`, `float` and their like go through
 APPLY = (torch.nn.Module, "_apply")
+# the kernels that compose an operator of others
+COMPOSING = ("CompositeImplicitAutograd", "CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional")
 # makes a tensor of a class of ours around no storage
 make_wrapper = torch.Tensor._make_wrapper_subclass
 run_backward = torch.autograd._engine_run_backward
@@ -59,6 +61,19 @@ QUESTIONS: frozenset[Any] = frozenset(
     + [getattr(torch.Tensor, name) for name in METHODS]
 )
 
+
+def composing_key(func: Any) -> Any:
+    """The dispatch key of the kernel that composes an operator of others, or None."""
+    name = func.name()
+    found = (key for key in COMPOSING if torch._C._dispatch_has_kernel_for_dispatch_key(name, key))
+    return next((getattr(torch._C.DispatchKey, key) for key in found), None)
+
+
+def run_composed(func: Any, key: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """Run the kernel that composes an operator of others."""
+    return func._op_dk(key, *args, **kwargs)
+
+
 __all__ = [
     "APPLY",
     "ENGINE",
@@ -68,12 +83,14 @@ __all__ = [
     "SET_GRAD",
     "TorchDispatchMode",
     "WithoutFunctions",
+    "composing_key",
     "disabled_torch_function",
     "make_wrapper",
     "no_dispatch",
     "parse_to",
     "return_and_correct_aliasing",
     "run_backward",
+    "run_composed",
     "set_conj",
     "set_neg",
 ]

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-from lightning_devcheck._simulate._operators import tensors_of
+from lightning_devcheck._simulate._placing import tensors_of
 from lightning_devcheck._simulate._tensor import SimulatedTensor
 
 COLLECTIVES = ["all_reduce", "broadcast", "reduce", "all_gather", "all_gather_into_tensor", "gather", "scatter"]

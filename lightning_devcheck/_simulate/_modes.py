@@ -20,7 +20,8 @@ from lightning_devcheck._simulate._compat import (
     WithoutFunctions,
     parse_to,
 )
-from lightning_devcheck._simulate._operators import NO_DATA, run
+from lightning_devcheck._simulate._operators import run
+from lightning_devcheck._simulate._placing import NO_DATA
 from lightning_devcheck._simulate._state import Simulation, active, cuda_device
 from lightning_devcheck._simulate._tensor import META, SimulatedTensor, move, place
 

@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from lightning_devcheck._simulate._compat import no_dispatch, return_and_correct_aliasing
+from lightning_devcheck._simulate._compat import no_dispatch, return_and_correct_aliasing, run_composed
 from lightning_devcheck._simulate._host import HOST_READS, note_host_read
+from lightning_devcheck._simulate._placing import COMPOSED, NO_DATA, ROWS, mismatch, result_device, tensors_of
 from lightning_devcheck._simulate._rules import DeviceRule, argument_names, rule_of
-from lightning_devcheck._simulate._state import cuda_device, running
+from lightning_devcheck._simulate._state import running
 from lightning_devcheck._simulate._tensor import CPU, SimulatedTensor, address_of, index_of, place
-
-
-def tensors_of(arguments: Iterable[Any]) -> Iterator[torch.Tensor]:
-    """Tensors among arguments, those in lists included."""
-    for argument in arguments:
-        if isinstance(argument, torch.Tensor):
-            yield argument
-        elif isinstance(argument, (list, tuple)):
-            yield from tensors_of(argument)
 
 
 def run(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -70,6 +62,8 @@ def _run_checked(plan: Plan, func: Any, args: Sequence[Any], kwargs: dict[str, A
     index = result_device(func, args, kwargs)
     if index is ROWS:
         return _run_rows(func, args, kwargs)
+    if index is COMPOSED:
+        return _run_composed(plan.rule, func, args, kwargs)
     if index is NO_DATA:
         return func(*args, **kwargs)
     if plan.rule.random:
@@ -114,15 +108,13 @@ class Plan:
 
 def _plan_of(func: Any) -> Plan:
     rule, returns = rule_of(func), _returns_of(func)
-    quick = rule.kind in ("one", "iterator") and not rule.random and not rule.host_results
+    quick = rule.kind in ("one", "iterator", "choosing") and not rule.random and not rule.host_results
     return Plan(rule, returns, quick, func._schema.name in HOST_READS or rule.kind == "index")
 
 
 _PLANS: dict[Any, Plan] = {}
 PLAIN = frozenset((int, float, bool, str, complex, type(None), torch.dtype, torch.layout, torch.memory_format))
 MIXED, UNSEEN = object(), object()
-ROWS = object()
-NO_DATA = -1  # a target: torch's own meta device, asked for by that name
 
 
 def _check_generator(generator: Any, index: int | None) -> None:
@@ -140,6 +132,20 @@ def _run_rows(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     if isinstance(out, list) and len(out) == len(indices):
         return [place(tensor, index) for tensor, index in zip(out, indices, strict=True)]
     return None if out is None else out
+
+
+def _run_composed(rule: DeviceRule, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Run an operator by its parts, each with its own check, as CUDA does where it has no kernel of its own."""
+    from lightning_devcheck._simulate._modes import OperatorMode  # the two files need each other
+
+    try:
+        with OperatorMode():
+            return run_composed(func, rule.composed, args, kwargs)
+    except RuntimeError as error:
+        if "meta" not in str(error) and not isinstance(error, NotImplementedError):
+            raise
+        devices = list(dict.fromkeys(tensor.device for tensor in tensors_of((*args, *kwargs.values()))))
+        raise mismatch(func, (devices[0], devices[-1]), None) from error
 
 
 @functools.cache
@@ -218,78 +224,3 @@ def _wrap(value: Any, index: int) -> Any:
     if isinstance(value, (list, tuple)):
         return type(value)(_wrap(item, index) for item in value)
     return value
-
-
-def result_device(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """The device that an operator's result is on: an index, None for the CPU, `ROWS` for one device per row.
-
-    Raises:
-        RuntimeError: If it does not take its arguments' devices, in CUDA's words, with ``func``, ``devices`` and
-            ``argument`` as attributes.
-    """
-    device = kwargs.get("device")
-    if device is not None:
-        return _asked_device(torch.device(device), args)
-    rule = rule_of(func)
-    if rule.kind == "any":
-        return next((index_of(tensor) for tensor in tensors_of((*args, *kwargs.values()))), None)
-    if rule.kind == "lists":
-        return _check_rows(func, args)
-    named = [*zip(argument_names(func), args, strict=False), *kwargs.items()]
-    return _common_device(func, rule, [(name, t) for name, value in named for t in tensors_of((value,))])
-
-
-def _asked_device(device: torch.device, args: Sequence[Any]) -> int | None:
-    """``meta`` stands for a simulated device: the one asked for, else that of the tensor, else the current one."""
-    if device.type not in ("meta", "cuda"):
-        return None
-    simulation = running()
-    here = simulation.here
-    if cuda_device(device) is not None:
-        return int(simulation.index_of(device))
-    if here.target is not None:
-        return NO_DATA if here.target == NO_DATA else int(here.target)
-    found = next((i for i in map(index_of, tensors_of(args)) if i is not None), here.latest)
-    return simulation.current if found is None else found
-
-
-def _common_device(func: Any, rule: Any, named: list[tuple[str, torch.Tensor]]) -> int | None:
-    checked = [(name, tensor) for name, tensor in named if name not in rule.host]
-    if rule.kind == "index" and checked and index_of(checked[0][1]) is not None:
-        checked = [(name, tensor) for name, tensor in checked if name != "indices" or index_of(tensor) is not None]
-    if rule.kind in ("iterator", "index"):
-        firm = [(name, t) for name, t in checked if t.dim() or isinstance(t, SimulatedTensor) or name in rule.written]
-        checked = firm or checked
-    if not checked:
-        return next((index_of(tensor) for _, tensor in named), None)
-    common = index_of(checked[0][1])
-    for name, tensor in checked[1:]:
-        if index_of(tensor) != common:
-            raise mismatch(func, (checked[0][1].device, tensor.device), name)
-    return common
-
-
-def _check_rows(func: Any, args: Sequence[Any]) -> Any:
-    rows = [
-        argument for argument in args if isinstance(argument, (list, tuple)) and any(True for _ in tensors_of(argument))
-    ]
-    for row in zip(*rows, strict=False):
-        tensors = [t for t in row if isinstance(t, torch.Tensor)]
-        firm = [t for t in tensors if t.dim() or isinstance(t, SimulatedTensor)] or tensors
-        for tensor in firm[1:]:
-            if index_of(tensor) != index_of(firm[0]):
-                raise mismatch(func, (firm[0].device, tensor.device), None)
-    return ROWS
-
-
-def mismatch(func: Any, devices: tuple[torch.device, torch.device], argument: str | None) -> RuntimeError:
-    """The error that CUDA gives for tensors on two devices."""
-    where = (
-        f" (when checking argument for argument {argument} in method wrapper_CUDA_{func.__name__})" if argument else ""
-    )
-    error = RuntimeError(
-        f"Expected all tensors to be on the same device, but found at least two devices, "
-        f"{devices[0]} and {devices[1]}!{where if argument else ''}"
-    )
-    error.func, error.devices, error.argument = func, devices, argument  # type: ignore[attr-defined]
-    return error
