@@ -9,25 +9,31 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import os
 import pkgutil
 import platform
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytorch_lightning
 import torch
 import torchmetrics
 
 import tests.benchmarks as package
+from tests.benchmarks._chart import draw
 from tests.benchmarks._measure import Table
 
 DOCS = Path(__file__).parents[2] / "docs"
 INTRO = """# Benchmarks
 
 Ratios of medians from interleaved, shuffled rounds in one process (or one pair of process groups); in brackets the
-quartiles. Trust ratios, not times: a shared two-core machine without a GPU made them. {versions}.
+quartiles. Trust ratios, not times: a shared two-core machine without a GPU made them. Where other programs took the
+processor in the middle of a measurement, this thread's own processor time stands for it.
 
 All of it again: `python -m tests.benchmarks`; one part: `python -m tests.benchmarks NAME`.
+
+![The same figures as bars](benchmarks.png)
 """
 
 
@@ -37,21 +43,27 @@ def benchmarks() -> list[str]:
     return [name for name in names if not name.startswith("_") and name != "gpu"]  # that one needs a real device
 
 
-def save(parts: dict[str, list[Table]]) -> None:
-    """Write the tables as Markdown and as JSON; parts that did not run keep what they had."""
+def environment() -> str:
+    """The versions, and how busy the machine is."""
+    return (
+        f"torch {torch.__version__}, pytorch-lightning {pytorch_lightning.__version__}, "
+        f"torchmetrics {torchmetrics.__version__}, Python {platform.python_version()}; {os.cpu_count()} cores, "
+        f"{os.getloadavg()[0]:.0f} runnable processes beside, priority {os.getpriority(os.PRIO_PROCESS, 0)}."
+    )
+
+
+def save(parts: dict[str, Any]) -> None:
+    """Write the tables as Markdown, as JSON and as a chart; parts that did not run keep what they had."""
     path = DOCS / "benchmarks.json"
     data = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    data.update({name: [asdict(table) for table in tables] for name, tables in parts.items()})
-    path.write_text(json.dumps(data, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-    versions = (
-        f"torch {torch.__version__}, pytorch-lightning {pytorch_lightning.__version__}, "
-        f"torchmetrics {torchmetrics.__version__}, Python {platform.python_version()}"
-    )
-    sections = [INTRO.format(versions=versions)]
-    for name, tables in sorted(data.items()):
-        sections.append(f"## {name}\n")
-        sections += [Table(**table).markdown() + "\n" for table in tables]
+    data = {name: data[name] for name in benchmarks() if name in data} | parts
+    path.write_text(json.dumps(data, indent=1, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
+    sections = [INTRO]
+    for name, part in sorted(data.items()):
+        sections.append(f"## {name}\n\n{part['environment']}\n")
+        sections += [Table(**table).markdown() + "\n" for table in part["tables"]]
     (DOCS / "benchmarks.md").write_text("\n".join(sections), encoding="utf-8")
+    draw({name: [Table(**table) for table in part["tables"]] for name, part in sorted(data.items())}, DOCS)
 
 
 def main() -> None:
@@ -65,12 +77,12 @@ def main() -> None:
     if unknown:
         parser.error(f"no benchmark named {', '.join(unknown)}; there are {', '.join(known)}")
     torch.set_num_threads(1)
-    parts: dict[str, list[Table]] = {}
     for name in args.names or known:
-        parts[name] = importlib.import_module(f"tests.benchmarks.{name}").tables(quick=args.quick)
-        print("\n\n".join(table.markdown() for table in parts[name]), end="\n\n", flush=True)
-    if not args.quick:
-        save(parts)
+        beside = environment()
+        tables = importlib.import_module(f"tests.benchmarks.{name}").tables(quick=args.quick)
+        print("\n\n".join(table.markdown() for table in tables), end="\n\n", flush=True)
+        if not args.quick:
+            save({name: {"environment": beside, "tables": [asdict(table) for table in tables]}})
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 from collections.abc import Callable
 
 import torch
@@ -73,9 +75,40 @@ def recurrent(steps: int = 1000, width: int = 16) -> tuple[nn.Module, Callable[[
     return net, loss
 
 
+def chain(nodes: int) -> tuple[nn.Module, Callable[[int], torch.Tensor]]:
+    """One addition after the other: the deepest graph of its size."""
+    net = nn.Linear(1, 1)
+
+    def loss(batch: int) -> torch.Tensor:
+        value = net(torch.ones(1))
+        for _ in range(nodes - 5):  # the layer and the mean make the others
+            value = value + 1
+        return value.mean()
+
+    return net, loss
+
+
+def pictured(build: Callable[..., nn.Module], size: int = 64) -> tuple[nn.Module, Callable[[int], torch.Tensor]]:
+    """A model of torchvision's, on small pictures."""
+    net = build(weights=None)
+    return net, lambda batch: net(torch.randn(1 + batch, 3, size, size)).mean()
+
+
+def _torchvision() -> dict[str, Build]:
+    """ResNet-50 and DenseNet-121, where torchvision is installed."""
+    if importlib.util.find_spec("torchvision") is None:
+        return {}
+    models = importlib.import_module("torchvision.models")
+    return {
+        "ResNet-50": lambda: pictured(models.resnet50),
+        "DenseNet-121": lambda: pictured(models.densenet121),
+    }
+
+
 MODELS: dict[str, Build] = {
     "MLP, 10 layers": lambda: mlp(10),
     "MLP, 100 layers": lambda: mlp(100),
+    **_torchvision(),
     "residual, 48 convolutions": residual,
     "dense, 40 layers": dense,
     "transformer, 12 layers": lambda: transformer(12),
