@@ -1,4 +1,4 @@
-"""What the user calls the tensor that a line moves, and which line made it."""
+"""What the user calls the tensor that a line moves or reads, and which line made it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,15 @@ from collections.abc import Iterator
 
 from lightning_devcheck._records import Origin
 from lightning_devcheck._source import class_body, class_source, line_of, parse
+from lightning_devcheck._statements import parse_line
 
 MOVES = ("cpu", "to", "cuda", "type_as", "numpy")
+# what reads values from a device: methods, functions, and methods that lead there
+READING_METHODS = {"item", "tolist", "cpu", "numpy", "nonzero", "to", "unique"}
+READING_FUNCTIONS = {"float", "int", "bool", "print", "str", "repr", "format", "round", "range", "list", "min", "max"}
+PASSING_METHODS = {"detach", "clone", "float", "double", "half", "sum", "mean", "max", "min", "argmax", "abs", *MOVES}
+PASSING_METHODS |= {"any", "all", *READING_METHODS}
+LIBRARIES = {"torch", "F", "np", "math"}
 
 
 def name_move(place: Origin) -> tuple[str, Origin]:
@@ -25,6 +32,117 @@ def name_move(place: Origin) -> tuple[str, Origin]:
     if isinstance(target, (ast.Name, ast.Attribute)):
         return ast.unparse(target), place
     return _receiver(statement), place
+
+
+def name_read(place: Origin) -> str:
+    """Name what a line reads from the device, as typed; the line itself where nothing stands out.
+
+    ``self.sums += losses.cpu()`` reads for the sake of ``self.sums``, which is on the CPU; a loop reads the container,
+    item by item.
+    """
+    statement, function = _statement(place)
+    statement = statement if statement is not None else parse_line(place.line)
+    if isinstance(statement, ast.AugAssign) and _copies(statement.value):
+        target = statement.target
+        return ast.unparse(target.value if isinstance(target, ast.Subscript) else target)
+    found = next(_read_in(statement), None) if statement is not None else None
+    if found is None:
+        return bare(place.line)
+    container = _iterated(function, found, place) if isinstance(found, ast.Name) else None
+    return ast.unparse(container or found)
+
+
+def bare(line: str) -> str:
+    """A line without its comment."""
+    statement = parse_line(line)
+    if statement is None or getattr(statement, "body", None):
+        return line.partition("  #")[0]
+    return ast.unparse(statement)
+
+
+def _copies(value: ast.expr) -> bool:
+    """Whether the outermost call brings a tensor to the host, as a tensor."""
+    return isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in ("cpu", "to")
+
+
+def _read_in(statement: ast.AST) -> Iterator[ast.expr]:
+    """The expressions that a statement reads, of its own lines only."""
+    for node in _own_nodes(statement):
+        if isinstance(node, ast.Call):
+            function = node.func
+            if isinstance(function, ast.Attribute) and function.attr in READING_METHODS:
+                yield _source_of(function.value)
+            elif isinstance(function, ast.Name) and function.id in READING_FUNCTIONS:
+                yield from (
+                    _source_of(value) for value in node.args if not isinstance(value, (ast.Constant, ast.JoinedStr))
+                )
+        elif isinstance(node, (ast.If, ast.While, ast.IfExp, ast.Assert)):
+            yield _source_of(node.test)
+        elif isinstance(node, ast.FormattedValue):
+            yield _source_of(node.value)
+
+
+def _own_nodes(statement: ast.AST) -> Iterator[ast.AST]:
+    """A statement and what is in it, without the statements of its body, nearest first."""
+    nodes = [statement]
+    for node in nodes:
+        yield node
+        nodes += [child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.stmt)]
+
+
+def _source_of(node: ast.expr) -> ast.expr:
+    """What an expression begins with: ``loss`` of ``loss.mean() > 3`` and of ``not torch.isnan(loss).any()``."""
+    while (inner := _inner(node)) is not None:
+        node = inner
+    return node
+
+
+def _inner(node: ast.expr) -> ast.expr | None:
+    """What an operation, a comparison or a call works on first; None for what has no such part."""
+    if isinstance(node, ast.Call):
+        return _worked_on(node)
+    if isinstance(node, ast.BoolOp):
+        return node.values[0]
+    return node.left if isinstance(node, ast.Compare) else node.operand if isinstance(node, ast.UnaryOp) else None
+
+
+def _worked_on(call: ast.Call) -> ast.expr | None:
+    """What a call of a torch function, a reading function or a tensor's method works on."""
+    function = call.func
+    if isinstance(function, ast.Name):
+        return call.args[0] if function.id in READING_FUNCTIONS and call.args else None
+    if not isinstance(function, ast.Attribute):
+        return None
+    if isinstance(function.value, ast.Name) and function.value.id in LIBRARIES:
+        return call.args[0] if call.args else None
+    return function.value if function.attr in PASSING_METHODS else None
+
+
+def _iterated(function: ast.AST | None, name: ast.Name, place: Origin) -> ast.expr | None:
+    """What a ``for`` around a line takes a name from: ``losses`` of ``for i, loss in enumerate(losses)``."""
+    loops = [node for node in ast.walk(function) if isinstance(node, (ast.For, ast.AsyncFor))] if function else []
+    around = [loop for loop in loops if loop.lineno <= place.lineno <= (loop.end_lineno or 0)]
+    found = (_taken_from(loop.target, loop.iter, name.id) for loop in around)
+    return next((one for one in found if one is not None), None)
+
+
+def _taken_from(target: ast.expr, source: ast.expr, name: str) -> ast.expr | None:
+    """Which part of an iterable becomes a name: through ``enumerate``, ``zip``, ``.items()`` and ``.values()``."""
+    call = source if isinstance(source, ast.Call) else None
+    called = call.func if call else None
+    if isinstance(called, ast.Attribute) and called.attr in ("items", "values") and call and not call.args:
+        return called.value if any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(target)) else None
+    if isinstance(target, ast.Name):
+        return source if target.id == name else None
+    if not isinstance(target, (ast.Tuple, ast.List)):
+        return None
+    parts: list[ast.expr] = [source] * len(target.elts)
+    if call and isinstance(called, ast.Name) and called.id == "zip" and len(call.args) == len(parts):
+        parts = call.args
+    elif call and isinstance(called, ast.Name) and called.id == "enumerate" and len(parts) == 2 and call.args:
+        parts = [source, call.args[0]]
+    found = (_taken_from(part, whole, name) for part, whole in zip(target.elts, parts, strict=True))
+    return next((one for one in found if one is not None), None)
 
 
 def leaf_line(owner: type, method: str) -> Origin | None:

@@ -1,23 +1,17 @@
-"""Notes about the lines of a training step that make the host wait for the device."""
+"""Notes about the lines of a training step that read from the device, or copy to it."""
 
 from __future__ import annotations
 
-import ast
-import contextlib
 import sys
-from collections.abc import Iterator
 
+from lightning_devcheck._naming import bare, name_move, name_read
 from lightning_devcheck._records import Finding, Origin
-from lightning_devcheck._rules import make_finding
+from lightning_devcheck._rules import RULES, make_finding
 from lightning_devcheck._simulate._state import active
-
-READING_METHODS = {"item", "tolist", "cpu", "numpy", "nonzero", "to"}
-READING_FUNCTIONS = {"float", "int", "bool"}
-PASSING_METHODS = {"detach", "clone", "float", "double", "sum", "mean"}
 
 
 class ReadCounter:
-    """Counts host reads between `start` and `stop`, on the simulation that runs; idle where none does."""
+    """Counts host reads and copies between `start` and `stop`, on the simulation that runs; idle where none does."""
 
     def __init__(self) -> None:
         self._steps = 0
@@ -46,53 +40,26 @@ class ReadCounter:
         simulation = active()
         if simulation is None or not self._steps:
             return ()
-        lines = [
-            item for item in simulation.host_reads.items() if (item[0].filename, item[0].lineno) not in self._outside
-        ]
+        device = f"cuda:{simulation.current}"
+        seen = [("host-read", *item) for item in simulation.host_reads.items()]
+        seen += [("host-copy", *item) for item in simulation.host_copies.items()]
         return tuple(
-            _note(origin, count, self._steps, f"cuda:{simulation.current}", global_rank) for origin, count in lines
+            _note(rule, origin, count, self._steps, device, global_rank)
+            for rule, origin, count in seen
+            if (origin.filename, origin.lineno) not in self._outside
         )
 
 
-def _note(origin: Origin, count: int, steps: int, device: str, global_rank: int) -> Finding:
-    name = read_name(origin.line)
+def _note(rule: str, origin: Origin, count: int, steps: int, device: str, global_rank: int) -> Finding:
+    name = name_read(origin) if rule == "host-read" else name_move(origin)[0] or bare(origin.line)
     often = count / steps
     times = "once" if often == 1 else f"{often:g} times"
     return make_finding(
-        "host-read",
+        rule,
         name=name,
         device=device,
-        what=f"{name} makes the host wait for {device}, {times} per training step",
+        what=f"{RULES[rule].what.format(name=name, device=device)}, {times} per training step",
         used=origin,
         count=count,
         global_rank=global_rank,
     )
-
-
-def read_name(line: str) -> str:
-    """What a line of source reads, as typed; the line itself where no single expression stands out."""
-    for code in (line, f"{line} pass", f"if True:\n pass\n{line} pass"):  # `if loss > 1:` and `elif loss > 1:`
-        with contextlib.suppress(SyntaxError):
-            found = next(_read_in(ast.parse(code)), None)
-            return line if found is None else ast.unparse(found)
-    return line
-
-
-def _read_in(tree: ast.AST) -> Iterator[ast.expr]:
-    """The expressions that a piece of source reads."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call):
-            function = node.func
-            if isinstance(function, ast.Attribute) and function.attr in READING_METHODS:
-                yield _source_of(function.value)
-            elif isinstance(function, ast.Name) and function.id in READING_FUNCTIONS and node.args:
-                yield _source_of(node.args[0])
-        elif isinstance(node, (ast.If, ast.While)) and isinstance(node.test, ast.Compare):
-            yield _source_of(node.test.left)
-
-
-def _source_of(node: ast.expr) -> ast.expr:
-    """What a chain of methods begins with: ``loss`` of ``loss.detach().mean()``."""
-    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in PASSING_METHODS:
-        node = node.func.value
-    return node

@@ -182,6 +182,14 @@ _TABLE = (
         "Reading a value from a device stops the host until the device has caught up.",
         "keep it as a tensor: .detach(), torch.where, and self.log, which reads it later",
     ),
+    Rule(
+        "host-copy",
+        "note",
+        "{name} is copied from the CPU to {device}",
+        "The host makes it and sends it; unless its memory is pinned, the host waits until it has been sent.",
+        "make it on the device: device=self.device; what stays the same from step to step is a buffer:\n"
+        'self.register_buffer("name", tensor, persistent=False)',
+    ),
 )
 
 RULES: dict[str, Rule] = {rule.id: rule for rule in _TABLE}

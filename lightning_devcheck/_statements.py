@@ -20,7 +20,8 @@ HERE = "self.device"
 
 def parse_line(line: str) -> ast.stmt | None:
     """The statement on a line; None where it is not a whole one."""
-    for text in (line, f"{line} pass"):
+    line = line.removeprefix("el") if line.startswith("elif ") else line
+    for text in (line, f"{line}\n pass"):  # the head of a block
         try:
             body = ast.parse(text).body
         except (SyntaxError, ValueError, RecursionError):

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from lightning_devcheck._reads import read_name
 from lightning_devcheck._script import available
 
 ROOT = Path(__file__).parents[1]
@@ -160,20 +159,3 @@ def test_torchrun(script):
 def test_devices_that_a_script_asks_for(wanted, count, given):
     """A script gets as many devices as there are, and a single one is the last."""
     assert available(wanted, count) == given
-
-
-@pytest.mark.parametrize(
-    ("line", "name"),
-    [
-        ("total += loss.item()", "loss"),
-        ("self.sums[i] += losses[i].detach().mean().item()", "losses[i]"),
-        ("history.append(float(loss))", "loss"),
-        ("if loss > best:", "loss"),
-        ("elif self.norm(x) > 3:", "self.norm(x)"),
-        ("x[mask] = 0", "x[mask] = 0"),
-        ("value = (a,", "value = (a,"),
-    ],
-)
-def test_what_a_line_reads(line, name):
-    """A host read is named by the expression that is read, or else by its line."""
-    assert read_name(line) == name

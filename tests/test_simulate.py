@@ -416,3 +416,29 @@ def test_map_location_decides_where_a_checkpoint_lands(cuda, saved, where, index
     buffer.seek(0)
     weight = torch.load(buffer, map_location=where, weights_only=True)["layers"][0]["weight"]
     assert weight.device == (torch.device("cpu") if index is None else torch.device("cuda", index))
+
+
+@pytest.mark.parametrize("move", [lambda net: net.to("cuda:1"), lambda net: net.cuda(1)])
+def test_hooks_stay_with_a_parameter_that_moves(cuda, move):
+    """Hooks that were registered on the CPU run after the module has moved, and can still be removed."""
+    net = torch.nn.Linear(2, 1)
+    calls = []
+    handle = net.weight.register_hook(lambda grad: 2 * grad)
+    net.weight.register_post_accumulate_grad_hook(calls.append)
+    move(net)
+    net(torch.ones(1, 2, device="cuda:1")).sum().backward()
+    assert net.weight.grad.tolist() == [[2.0, 2.0]]
+    assert calls[0] is net.weight
+    handle.remove()
+    net(torch.ones(1, 2, device="cuda:1")).sum().backward()
+    assert net.weight.grad.tolist() == [[3.0, 3.0]]
+
+
+@pytest.mark.parametrize("kind", [torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN])
+def test_recurrent_layers_name_devices(cuda, kind):
+    """A recurrent layer whose state is elsewhere is refused in torch's words, with the devices a user knows."""
+    layer, state = kind(2, 3).to("cuda:1"), torch.zeros(1, 1, 3)
+    words = "Input and hidden tensors are not at the same device, found input tensor at cuda:1 and hidden tensor at cpu"
+    with pytest.raises(RuntimeError, match=words):
+        layer(torch.ones(1, 1, 2, device="cuda:1"), (state, state) if kind is torch.nn.LSTM else state)
+    layer(torch.ones(1, 1, 2, device="cuda:1"))

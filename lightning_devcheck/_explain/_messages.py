@@ -94,6 +94,12 @@ CATALOGUE: tuple[Message, ...] = (
         "mixed-devices",
     ),
     _message(
+        "recurrent-layer-devices",
+        r"Input and (?:hidden|parameter) tensors are not at the same device, found input tensor at (?P<a>DEVICE) and "
+        r"(?P<argument>\w+) tensor at (?P<b>DEVICE)",
+        "mixed-devices",
+    ),
+    _message(
         "fake-tensor-devices",
         r"Unhandled FakeTensor Device Propagation for \S+, found two different devices (?P<a>DEVICE), (?P<b>DEVICE)"
         r"|FakeTensor is wrapped to wrong device, found (?P<found>DEVICE), expected (?P<expected>DEVICE)",

@@ -22,6 +22,8 @@ FUNCTION_NODE = torch.autograd.function.BackwardCFunction
 APPLY = (torch.nn.Module, "_apply")
 # the kernels that compose an operator of others
 COMPOSING = ("CompositeImplicitAutograd", "CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional")
+# what `register_hook` and `register_post_accumulate_grad_hook` keep on a tensor
+HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 # makes a tensor of a class of ours around no storage
 make_wrapper = torch.Tensor._make_wrapper_subclass
 run_backward = torch.autograd._engine_run_backward
@@ -78,6 +80,7 @@ __all__ = [
     "APPLY",
     "ENGINE",
     "FUNCTION_NODE",
+    "HOOKS",
     "QUESTIONS",
     "SET_DATA",
     "SET_GRAD",

@@ -1,4 +1,4 @@
-"""Lines that make the host wait for the device."""
+"""Lines that make the host wait for the device, or send it what the host has made."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from lightning_devcheck._records import Origin
 from lightning_devcheck._simulate._state import active
 from lightning_devcheck._source import is_framework, line_of
 
@@ -20,14 +21,24 @@ MASKS = (torch.bool, torch.uint8)
 def note_host_read(func: Any, args: Sequence[Any]) -> None:
     """Count a host read at the user's line, if host reads are recorded and it is one."""
     simulation = active()
-    if simulation is None or not simulation.record_host_reads or not _reads(func, args):
-        return
-    frame: Any = sys._getframe(1)
+    if simulation is not None and simulation.record_host_reads and _reads(func, args):
+        _count(simulation.host_reads)
+
+
+def note_host_copy() -> None:
+    """Count a copy from the host to a device at the user's line, if they are recorded."""
+    simulation = active()
+    if simulation is not None and simulation.record_host_reads:
+        _count(simulation.host_copies)
+
+
+def _count(lines: dict[Origin, int]) -> None:
+    frame: Any = sys._getframe(2)
     while frame is not None and is_framework(frame.f_code.co_filename):
         frame = frame.f_back
     if frame is not None:
         origin = line_of(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
-        simulation.host_reads[origin] = simulation.host_reads.get(origin, 0) + 1
+        lines[origin] = lines.get(origin, 0) + 1
 
 
 def _reads(func: Any, args: Sequence[Any]) -> bool:

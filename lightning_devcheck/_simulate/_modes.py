@@ -20,6 +20,7 @@ from lightning_devcheck._simulate._compat import (
     WithoutFunctions,
     parse_to,
 )
+from lightning_devcheck._simulate._module import become
 from lightning_devcheck._simulate._operators import run
 from lightning_devcheck._simulate._placing import NO_DATA
 from lightning_devcheck._simulate._state import Simulation, active, cuda_device
@@ -94,6 +95,9 @@ class FunctionMode(TorchFunctionMode):
         before, here.target = here.target, target
         try:
             return func(*args, **kwargs)
+        except RuntimeError as error:
+            _name_device(error, target)
+            raise
         finally:
             here.target = before
 
@@ -196,7 +200,7 @@ class FunctionMode(TorchFunctionMode):
             made = data.detach()
             if isinstance(tensor, torch.nn.Parameter):
                 made = torch.nn.Parameter(made, tensor.requires_grad)
-            torch.utils.swap_tensors(tensor, made)
+            become(tensor, made)
         else:
             func(tensor, data)
 
@@ -267,6 +271,13 @@ def _first_index(values: Any) -> int | None:
             if found is not None:
                 return found
     return None
+
+
+def _name_device(error: RuntimeError, index: int) -> None:
+    """A recurrent layer compares devices in C++, where a simulated one is ``meta``: the message says what it is."""
+    text = error.args[0] if error.args and isinstance(error.args[0], str) else ""
+    if "tensors are not at the same device" in text:
+        error.args = (text.replace("at meta", f"at cuda:{index}"), *error.args[1:])
 
 
 def _is_meta(device: Any) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from lightning_devcheck._simulate._compat import APPLY
+from lightning_devcheck._simulate._compat import APPLY, HOOKS
 
 
 def module_stand_ins() -> Iterable[tuple[Any, str, Any]]:
@@ -36,7 +36,21 @@ def _keeping(original: Callable[..., Any]) -> Callable[..., Any]:
 def _became(old: torch.Tensor, new: torch.Tensor) -> bool:
     """Swap what two tensor objects are; False where something else holds the tensor itself, such as a graph."""
     try:
-        torch.utils.swap_tensors(old, new)
+        become(old, new)
     except RuntimeError:
         return False
     return True
+
+
+def become(old: torch.Tensor, new: torch.Tensor) -> None:
+    """Swap what two tensor objects are; the hooks stay with the first, as they do where ``.data`` is assigned.
+
+    Raises:
+        RuntimeError: Where something else holds the tensor itself, such as a graph.
+    """
+    hooks = [(name, getattr(old, name)) for name in HOOKS]
+    torch.utils.swap_tensors(old, new)
+    for name, registered in hooks:
+        if registered:
+            setattr(new, name, None)
+            setattr(old, name, registered)

@@ -31,8 +31,9 @@ class Simulation:
     Attributes:
         devices: How many CUDA devices there are.
         default: What ``torch.set_default_device`` was given.
-        record_host_reads: Whether lines that make the host wait for the device are counted.
-        host_reads: How often each such line did, if they are counted.
+        record_host_reads: Whether lines that read from the device, or copy to it, are counted.
+        host_reads: How often each line made the host wait for the device, if they are counted.
+        host_copies: How often each line copied from the host to a device, if they are counted.
         here: What each thread has for itself.
         generators: The device index of each generator made on a device, by its C++ address.
     """
@@ -41,6 +42,7 @@ class Simulation:
     default: torch.device | None = None
     record_host_reads: bool = False
     host_reads: dict[Origin, int] = field(default_factory=dict)
+    host_copies: dict[Origin, int] = field(default_factory=dict)
     here: Here = field(default_factory=lambda: Here())
     generators: dict[int, int] = field(default_factory=dict)
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from lightning_devcheck._simulate._compat import disabled_torch_function, make_wrapper, set_conj, set_neg
-from lightning_devcheck._simulate._host import note_host_read
+from lightning_devcheck._simulate._host import note_host_copy, note_host_read
 from lightning_devcheck._simulate._state import active, cuda_device, running
 
 # NOTE [The device of a simulated tensor]
@@ -214,6 +214,8 @@ def move(tensor: torch.Tensor, args: Sequence[Any], kwargs: dict[str, Any]) -> t
         if index != index_of(tensor):
             if index is None:
                 note_host_read(None, ())
+            elif index_of(tensor) is None:
+                note_host_copy()
             tensor = Move.apply(tensor, index)  # type: ignore[no-untyped-call]
             options.pop("copy", None)
     if options.get("dtype") is tensor.dtype and len(options) == 1:

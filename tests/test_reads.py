@@ -1,0 +1,109 @@
+"""Notes about lines that read from the device, or copy to it."""
+
+from __future__ import annotations
+
+import lightning.pytorch as pl
+import pytest
+import torch
+import torch.nn.functional as F
+
+from lightning_devcheck import preflight
+from lightning_devcheck._naming import name_read
+from lightning_devcheck._records import Origin
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("total += loss.item()", "loss"),
+        ("self.sums[i] += losses[i].detach().mean().item()", "losses[i]"),
+        ("history.append(float(loss))", "loss"),
+        ("if loss > best:", "loss"),
+        ("if loss.item() > 3:  # too far", "loss"),
+        ("if torch.isnan(loss).any():", "loss"),
+        ("while not done:", "done"),
+        ("assert loss < 10, 'diverged'", "loss"),
+        ("elif self.norm(x) > 3:", "self.norm(x)"),
+        ('text = f"{loss:.3f}"  # shown', "loss"),
+        ('print("loss", loss)', "loss"),
+        ("n = int(mask.sum())", "mask"),
+        ("scores = out.argmax(1).cpu().numpy()", "out"),
+        ("lr = 1.0 if loss > 1 else 0.1", "loss"),
+        ("self.running += losses.detach().cpu()", "self.running"),
+        ("self.running[i] += loss.to('cpu')", "self.running"),
+        ("x[mask] = 0  # holes", "x[mask] = 0"),
+        ("value = (a,", "value = (a,"),
+    ],
+)
+def test_what_a_line_reads(line, name):
+    """A host read is named by the expression that is read, or else by its line."""
+    assert name_read(Origin("nowhere.py", 1, line)) == name
+
+
+@pytest.mark.parametrize(
+    ("head", "name"),
+    [
+        ("for i, term in enumerate(losses):", "losses"),
+        ("for weight, term in zip(weights, losses):", "losses"),
+        ("for i, (weight, term) in enumerate(zip(weights, losses)):", "losses"),
+        ("for key, term in losses.items():", "losses"),
+        ("for term in self.terms(x):", "self.terms(x)"),
+        ("for other in losses:", "term"),
+    ],
+)
+def test_what_a_loop_reads(tmp_path, head, name):
+    """In a loop it is the container that is read."""
+    source = tmp_path / "loop.py"
+    source.write_text(f"def step():\n    {head}\n        total += term.item()\n")
+    assert name_read(Origin(str(source), 3, "total += term.item()", "step")) == name
+
+
+class Model(pl.LightningModule):
+    """A model whose step does what is asked."""
+
+    def __init__(self, step):
+        super().__init__()
+        self.net = torch.nn.Linear(8, 1)
+        self.register_buffer("table", torch.ones(8))
+        self.step = step
+
+    def training_step(self, batch, batch_idx):
+        """The loss of what the step makes of a batch."""
+        return F.mse_loss(self.net(self.step(self, batch)), torch.zeros(4, 1, device=batch.device))
+
+    def configure_optimizers(self):
+        """Plain SGD."""
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+def copied_in_every_step(model, batch):
+    """A table that the host computes and sends."""
+    table = torch.linspace(0, 1, 8).to(batch.device)
+    return batch + table
+
+
+def copied_in_place(model, batch):
+    """The same, in the middle of an expression."""
+    table = torch.linspace(0, 1, 8)
+    return batch + table.to(batch.device)
+
+
+def made_there(model, batch):
+    """Everything is made on the device, or is there already."""
+    table = torch.linspace(0, 1, 8, device=batch.device) + model.table.to(batch.device)
+    return batch + table.type_as(batch)
+
+
+@pytest.mark.parametrize("step", [copied_in_every_step, copied_in_place])
+def test_copy_in_every_step_is_a_note(step):
+    """What the CPU makes and sends in every step is a note with its line; the report stays ok."""
+    report = preflight(lambda: Model(step), torch.randn(4, 4, 8))
+    (note,) = [finding for finding in report.findings if finding.rule == "host-copy"]
+    assert (note.severity, note.name, report.ok) == ("note", "table", True)
+    assert note.what == "table is copied from the CPU to cuda:1, once per training step"
+    assert ".to(batch.device)" in note.used.line
+
+
+def test_batches_and_what_is_there_are_no_copies():
+    """The batch that Lightning moves, and a move to where a tensor is, are no notes."""
+    assert not preflight(lambda: Model(made_there), torch.randn(4, 4, 8)).findings
