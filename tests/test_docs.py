@@ -16,6 +16,7 @@ import pytest
 import lightning_devcheck
 from lightning_devcheck._explain._messages import CATALOGUE
 from lightning_devcheck._rules import RULES
+from tests.helpers.beside import CASES, both, entry
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -139,6 +140,32 @@ def test_every_rule_has_its_section():
     assert set(RULES) <= anchors(ROOT / "docs/rules.md")
 
 
+def rules_by_message(page, prefix):
+    """The rules that the section of each message links to."""
+    text = page.read_text(encoding="utf-8")
+    sections = re.findall(
+        rf"^\({prefix}-([\w-]+)\)=\n## [^\n]+\n(.*?)(?=^\([\w-]+\)=$|^## )", text, re.MULTILINE | re.DOTALL
+    )
+    return {name: set(re.findall(r"rules\.md#([\w-]+)", section)) for name, section in sections}
+
+
+def test_both_error_pages_send_to_the_same_rules():
+    """Each message is on the English and on the Chinese page, with the same rules."""
+    english = rules_by_message(ROOT / "docs/errors.md", "error")
+    assert len(english) >= len(CATALOGUE)
+    assert rules_by_message(ROOT / "docs/errors.zh-CN.md", "zh") == english
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.english)
+def test_mistakes_beside_torch_are_real(case, tmp_path):
+    """Each of the ten mistakes gives the message and the report that both error pages show."""
+    message, report = both(case, tmp_path)
+    for page, heading in (("errors.md", case.english), ("errors.zh-CN.md", case.chinese)):
+        shown = entry(heading, message, report)
+        # where this fails and the new words are right: python -m tests.helpers.beside
+        assert shown in (ROOT / "docs" / page).read_text(encoding="utf-8"), f"{page} should show:\n{shown}"
+
+
 def test_every_known_message_has_its_section_in_chinese():
     """Each message that `explain` recognises is a section of the Chinese error catalogue."""
     assert {f"zh-{message.id}" for message in CATALOGUE} <= anchors(ROOT / "docs/errors.zh-CN.md")
@@ -157,6 +184,34 @@ def test_page_works_when_followed(page, tmp_path):
         for command, expected in sessions(block):
             _, output = run(command, tmp_path)
             assert (command, missing(expected, output)) == (command, None), output
+
+
+def test_readme_shows_what_its_command_prints(tmp_path):
+    """The report below the README's first command is the one that the command prints."""
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    readme = ROOT / "README.md"
+    command = next(command for command in commands(readme) if command.startswith("lightning-devcheck"))
+    shown = next(blocks(readme, "text"))
+    _, output = run(command, tmp_path)
+    assert missing([plain(line) for line in shown.splitlines() if line], output) is None, output
+
+
+def test_chinese_readme_shows_the_report_of_the_tutorial():
+    """The report of the Chinese README is the one that the tutorial's first run prints, which a test compares."""
+    shown = list(blocks(ROOT / "README.zh-CN.md", "text"))[1]
+    printed = "\n".join(blocks(ROOT / "docs/tutorial.md", "console"))
+    assert missing([plain(line) for line in shown.splitlines() if line], printed) is None
+
+
+def test_workflow_is_valid():
+    """The GitHub Actions example is YAML with the keys that a workflow has, and its run is one of this page's."""
+    yaml = pytest.importorskip("yaml")
+    (workflow,) = [text for text in blocks(ROOT / "docs/ci.md", "yaml") if "runs-on" in text]
+    data = yaml.safe_load(workflow)
+    assert set(data) == {"name", True, "jobs"}  # YAML reads the key `on` as true
+    steps = data["jobs"]["preflight"]["steps"]
+    assert all(("uses" in step) != ("run" in step) for step in steps)
+    assert any(step.get("run", "").startswith("lightning-devcheck run ") for step in steps)
 
 
 @pytest.mark.parametrize(
