@@ -1,71 +1,260 @@
-"""What a training step costs on a simulated device, against the same step on the CPU."""
+"""What a training step costs on a simulated device, operator by operator, beside the least that looks at them."""
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import importlib
+import importlib.util
+import multiprocessing
+import resource
 import statistics
-import time
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from lightning_devcheck import simulate_cuda
-from tests.benchmarks._measure import Table
+from tests.benchmarks._measure import Ratio, Table, goal, measure, ratio
 
-# name: layers, width, heads, batch, sequence, and the ratio to stay below
-TRANSFORMERS = {
-    "transformer, 4 layers of width 64": (4, 64, 4, 8, 16, 4.0),
-    "transformer, 12 layers of width 768": (12, 768, 12, 2, 64, 1.2),
-}
-RESNET, RESNET_GOAL = "ResNet-50, batch 4, 112 x 112", 1.3
+COMMAND = "python -m tests.benchmarks simulation"
+Built = tuple[nn.Module, torch.Tensor]
 
 
-def _transformer(layers: int, width: int, heads: int, batch: int, length: int) -> tuple[nn.Module, torch.Tensor]:
+def _transformer(layers: int, width: int, heads: int, batch: int, length: int) -> Built:
     layer = nn.TransformerEncoderLayer(width, heads, 4 * width, batch_first=True, dropout=0.0)
     return nn.TransformerEncoder(layer, layers, enable_nested_tensor=False), torch.randn(batch, length, width)
 
 
-def _step(model: nn.Module, inputs: torch.Tensor, optimizer: Any) -> float:
-    start = time.perf_counter()
+def _resnet() -> Built:
+    models = importlib.import_module("torchvision.models")
+    return models.resnet50(weights=None), torch.randn(4, 3, 112, 112)
+
+
+def builds() -> dict[str, tuple[Callable[[], Built], float]]:
+    """Name → how to make model and batch, and the ratio to stay below; ResNet-50 where torchvision is installed."""
+    found: dict[str, tuple[Callable[[], Built], float]] = {
+        "transformer, 4 layers of width 64": (lambda: _transformer(4, 64, 4, 8, 16), 4.0),
+        "transformer, 12 layers of width 768": (lambda: _transformer(12, 768, 12, 2, 64), 1.2),
+    }
+    if importlib.util.find_spec("torchvision") is not None:
+        found["ResNet-50, batch 4, 112 x 112"] = (_resnet, 1.3)
+    return found
+
+
+class Redispatch(TorchDispatchMode):
+    """The least that sees every operator: it counts, and runs it."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run one operator."""
+        self.count += 1
+        return func(*args, **(kwargs or {}))
+
+
+class Pass(TorchFunctionMode):
+    """The least that sees every call above the dispatcher."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Make one call."""
+        return func(*args, **(kwargs or {}))
+
+
+class Wrapper(torch.Tensor):
+    """The least of a tensor subclass that holds a CPU tensor: unwrap, run, wrap."""
+
+    inner: torch.Tensor
+
+    @staticmethod
+    def __new__(cls: type[Wrapper], inner: torch.Tensor) -> Wrapper:
+        """Wrap a CPU tensor."""
+        made = torch.Tensor._make_wrapper_subclass(cls, inner.size(), dtype=inner.dtype, device="meta")
+        made.inner = inner
+        return made
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run one operator on what the arguments hold."""
+        return cls(func(*(arg.inner if type(arg) is Wrapper else arg for arg in args), **(kwargs or {})))
+
+
+def step(model: nn.Module, inputs: torch.Tensor, optimizer: torch.optim.Optimizer) -> None:
+    """One training step."""
     optimizer.zero_grad()
     model(inputs).square().mean().backward()
     optimizer.step()
-    return time.perf_counter() - start
 
 
-def _ratios(model: nn.Module, inputs: torch.Tensor, rounds: int) -> list[float]:
-    """Steps alternate between the CPU and a simulated device; the first round warms up."""
-    plain = (model, inputs, torch.optim.SGD(model.parameters(), 0.01))
+def stepper(model: nn.Module, inputs: torch.Tensor, context: Callable[[], Any]) -> Callable[[Any], None]:
+    """A training step inside a context."""
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+
+    def run(_: Any) -> None:
+        with context():
+            step(model, inputs, optimizer)
+
+    return run
+
+
+def faked(model: nn.Module, fake: FakeTensorMode) -> nn.Module:
+    """The model with fake parameters and buffers; a deep copy of fake ones would have other modes."""
+    for part in model.modules():
+        for name, parameter in list(part.named_parameters(recurse=False)):
+            setattr(part, name, nn.Parameter(fake.from_tensor(parameter.detach())))
+        for name, buffer in list(part.named_buffers(recurse=False)):
+            setattr(part, name, fake.from_tensor(buffer))
+    return model
+
+
+def steppers(build: Callable[[], Built]) -> dict[str, Callable[[Any], None]]:
+    """The same step plain, simulated, and under what else sees every operator."""
+    model, inputs = build()
     with simulate_cuda():
-        moved = copy.deepcopy(model).to("cuda:1")
-        simulated = (moved, inputs.to("cuda:1"), torch.optim.SGD(moved.parameters(), 0.01))
-    found = []
-    for _ in range(rounds + 1):
-        base = _step(*plain)
-        with simulate_cuda():
-            found.append(_step(*simulated) / base)
-    return found[1:]
+        moved = copy.deepcopy(model).to("cuda:1"), inputs.to("cuda:1")
+    fake = FakeTensorMode()
+    return {
+        "CPU": stepper(model, inputs, contextlib.nullcontext),
+        "simulated": stepper(*moved, simulate_cuda),
+        "re-dispatched": stepper(copy.deepcopy(model), inputs, Redispatch),
+        "FakeTensorMode": stepper(faked(copy.deepcopy(model), fake), fake.from_tensor(inputs), lambda: fake),
+    }
+
+
+def operators_of(model: nn.Module, inputs: torch.Tensor) -> int:
+    """How many operators a plain step dispatches."""
+    with Redispatch() as seen:
+        step(model, inputs, torch.optim.SGD(model.parameters(), 0.01))
+    return seen.count
+
+
+def steps_table(quick: bool) -> Table:
+    """Steps as times the CPU's, and what each operator costs more."""
+    rows, goals, bars = [], [], []
+    for name, (build, limit) in builds().items():
+        torch.manual_seed(0)
+        count = operators_of(*build())
+        times = measure(steppers(build), rounds=1 if quick else 20)
+        ratios = {key: ratio(values, times["CPU"]) for key, values in times.items()}
+        more = {key: _per_operator(times[key], times["CPU"], count) for key in ("simulated", "re-dispatched")}
+        base = 1e3 * ratios["CPU"].seconds
+        cells = (str(ratios["simulated"]), str(ratios["re-dispatched"]), str(ratios["FakeTensorMode"]))
+        rows.append((name, f"{base:.1f}", f"{count:,}", *cells, *(f"{1e6 * value:.1f}" for value in more.values())))
+        goals.append(goal(f"{name}: at most {limit}", ratios["simulated"].median, limit, why=_why(ratios)))
+        bars.append((name, ratios["simulated"].median))
+    columns = (
+        "model",
+        "CPU, ms",
+        "operators",
+        "simulated",
+        "re-dispatched only",
+        "FakeTensorMode (computes nothing)",
+        "simulated: more an operator, µs",
+        "re-dispatched: more an operator, µs",
+    )
+    note = (
+        "A `TorchDispatchMode` that only runs the operator again is the limit of anything in Python that sees every "
+        "operator. FakeTensorMode computes no values, so its ratio falls with the size of the tensors; for small ones "
+        "it is what another complete simulation of devices costs."
+    )
+    title = "A simulated training step: times the CPU step"
+    return Table(title, columns, tuple(rows), COMMAND, tuple(goals), (note,), tuple(bars), "times the CPU step")
+
+
+def _per_operator(times: list[float], base: list[float], count: int) -> float:
+    return statistics.median(mine - plain for mine, plain in zip(times, base, strict=True)) / count
+
+
+def _why(ratios: dict[str, Ratio]) -> str:
+    return f"re-dispatching alone is {ratios['re-dispatched'].median:.2f}"
+
+
+def ladder_table(quick: bool) -> Table:
+    """One small operator under one thing more at a time: where the time of a simulated operator goes."""
+    plain = torch.ones(4)
+    wrapped = Wrapper(plain)
+    number = 20 if quick else 2000
+    with simulate_cuda():
+        simulated = plain.to("cuda:1")
+    fake = FakeTensorMode()
+    ways: dict[str, tuple[torch.Tensor, Callable[[], Any]]] = {
+        "plain": (plain, contextlib.nullcontext),
+        "a function mode that passes": (plain, Pass),
+        "a dispatch mode that runs it again": (plain, Redispatch),
+        "a subclass that unwraps and wraps": (wrapped, contextlib.nullcontext),
+        "all three": (wrapped, _both),
+        "simulated": (simulated, simulate_cuda),
+        "FakeTensorMode": (fake.from_tensor(plain), lambda: fake),
+    }
+    times: dict[str, float] = {}
+    for name, (tensor, context) in ways.items():
+        with context():
+            found = measure(
+                {"add": lambda tensor: _repeat(tensor, number)}, setup=lambda tensor=tensor: tensor, rounds=9
+            )
+        times[name] = statistics.median(found["add"]) / number
+    rows = tuple((name, f"{1e6 * seconds:.2f}", f"{seconds / times['plain']:.1f}") for name, seconds in times.items())
+    rest = 1e6 * (times["simulated"] - times["all three"])
+    note = (
+        f"Of the {1e6 * times['simulated']:.1f} µs of a simulated operator {1e6 * times['all three']:.1f} are torch's "
+        "way into Python and back through the three of them, each doing nothing, the limit of this way to simulate; "
+        f"{rest:.1f} µs are ours: the rules of devices, and a result with the strides, conjugation and aliases of the "
+        "real one."
+    )
+    columns = ("one addition of four numbers", "µs", "times plain")
+    return Table("Where the time of an operator goes", columns, rows, COMMAND, notes=(note,))
+
+
+@contextlib.contextmanager
+def _both() -> Any:
+    with Redispatch(), Pass():
+        yield
+
+
+def _repeat(tensor: torch.Tensor, number: int) -> None:
+    for _ in range(number):
+        torch.add(tensor, tensor)
+
+
+def _peak(name: str, simulated: bool, queue: Any) -> None:
+    """Put the growth of this process's peak memory over three steps, in MB."""
+    torch.set_num_threads(1)
+    model, inputs = builds()[name][0]()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with simulate_cuda() if simulated else contextlib.nullcontext():
+        if simulated:
+            model, inputs = model.to("cuda:1"), inputs.to("cuda:1")
+        optimizer = torch.optim.SGD(model.parameters(), 0.01)
+        for _ in range(3):
+            step(model, inputs, optimizer)
+    queue.put((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+
+
+def memory_table(quick: bool) -> Table:
+    """Peak memory of three steps, in a process of their own."""
+    rows = []
+    spawn = multiprocessing.get_context("spawn")
+    for name in list(builds())[:1] if quick else builds():
+        peaks = []
+        for simulated in (False, True):
+            queue = spawn.SimpleQueue()
+            process = spawn.Process(target=_peak, args=(name, simulated, queue))
+            process.start()
+            process.join()
+            peaks.append(queue.get())
+        rows.append((name, f"{peaks[0]:.0f}", f"{peaks[1]:.0f}", f"{peaks[1] - peaks[0]:+.0f}"))
+    columns = ("model", "CPU steps, MB", "simulated steps, MB", "more, MB")
+    note = (
+        "Growth of the peak beyond the model itself, its move included. The values are the CPU's own tensors, "
+        "not copies of them."
+    )
+    return Table("Memory of a simulated step", columns, tuple(rows), COMMAND, notes=(note,))
 
 
 def tables(quick: bool = False) -> list[Table]:
-    """The ratio of a step's time for a tiny and a large transformer and, with torchvision, a ResNet-50."""
-    rounds = 3 if quick else 20
-    builds: dict[str, tuple[Any, float]] = {
-        name: (lambda sizes=sizes: _transformer(*sizes), goal) for name, (*sizes, goal) in TRANSFORMERS.items()
-    }
-    try:
-        from torchvision.models import resnet50
-    except ImportError:
-        pass  # the CPU environment may lack it; its row is left out
-    else:
-        builds[RESNET] = (lambda: (resnet50(weights=None), torch.randn(4, 3, 112, 112)), RESNET_GOAL)
-    rows, goals = [], []
-    for name, (build, goal) in builds.items():
-        torch.manual_seed(0)
-        ratios = _ratios(*build(), rounds)
-        low, median, high = statistics.quantiles(ratios, n=4)
-        rows.append((name, f"{median:.2f} ({low:.2f}-{high:.2f})"))
-        goals.append(f"{name}: {median:.2f}, at most {goal}: {'met' if median <= goal else 'missed'}")
-    command = "python -m tests.benchmarks simulation"
-    return [Table("A simulated training step", ("model", "times the CPU step"), tuple(rows), command, tuple(goals))]
+    """Steps, one operator, memory."""
+    return [steps_table(quick), ladder_table(quick), memory_table(quick)]
