@@ -31,11 +31,13 @@ class Settings:
         folder: Where processes leave their reports, and word of failure.
         devices: How many devices to pretend.
         steps: After how many steps each stage of a Trainer ends.
+        values: Whether tensors hold values.
     """
 
     folder: str
     devices: int
     steps: int
+    values: bool = True
 
     def to_environment(self) -> dict[str, str]:
         """The variable to set."""

@@ -27,6 +27,7 @@ from lightning_devcheck._report import Report, merge_reports
 from lightning_devcheck._saved import save, saved
 from lightning_devcheck._scan import scan
 from lightning_devcheck._simulate import simulate_cuda
+from lightning_devcheck._simulate._host import NO_VALUES
 from lightning_devcheck._simulate._patch import Patches
 
 NAMESPACES = ("lightning.pytorch", "pytorch_lightning")
@@ -53,6 +54,7 @@ def preflight(
     steps: int = 2,
     strategy: Any = "auto",
     timeout_s: float = 600.0,
+    values: bool = True,
     **trainer_kwargs: Any,
 ) -> Report:
     """Run a few training and validation steps on simulated CUDA devices, and report every device finding.
@@ -72,6 +74,8 @@ def preflight(
         strategy: ``"auto"`` for one process; ``"ddp"``, its variants, or a ``DDPStrategy`` for one process per device.
             The processes are forked, whatever the strategy would do.
         timeout_s: Seconds that several processes may take; then all are ended.
+        values: False for a model larger than memory: only shapes, dtypes and devices are followed, as in
+            `simulate_cuda`. A line that reads a value gets a stand-in, and a note in the report.
         trainer_kwargs: Further arguments of the Trainer, such as ``precision``. A `DeviceCheck` among its ``callbacks``
             (with ``allow`` or ``ignore``) is used in place of the default one.
 
@@ -103,7 +107,7 @@ def preflight(
     with (
         tempfile.TemporaryDirectory() as name,
         _as_it_was(),
-        simulate_cuda(devices),
+        simulate_cuda(devices, values=values),
         Patches([forked_ranks(Path(name), timeout_s)]),
     ):
         folder, module = Path(name), copied
@@ -224,6 +228,7 @@ def _as_it_was() -> Iterator[None]:
     levels = {name: logging.getLogger(name).level for name in LOGGERS}
     with isolate_rng(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", module=HINTS)
+        warnings.filterwarnings("ignore", message=NO_VALUES)  # the report has a note instead
         try:
             for name in LOGGERS:
                 logging.getLogger(name).setLevel(logging.ERROR)

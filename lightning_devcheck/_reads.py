@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator, Mapping
 
 from lightning_devcheck._naming import bare, name_move, name_read
 from lightning_devcheck._records import Finding, Origin
@@ -43,11 +44,16 @@ class ReadCounter:
         device = f"cuda:{simulation.current}"
         seen = [("host-read", *item) for item in simulation.host_reads.items()]
         seen += [("host-copy", *item) for item in simulation.host_copies.items()]
-        return tuple(
+        notes = [
             _note(rule, origin, count, self._steps, device, global_rank)
             for rule, origin, count in seen
-            if (origin.filename, origin.lineno) not in self._outside
-        )
+            if self._is_inside(origin)
+        ]
+        made_up = {key: count for key, count in simulation.stand_ins.items() if self._is_inside(key[0])}
+        return (*notes, *_made_up(made_up, device, global_rank))
+
+    def _is_inside(self, origin: Origin) -> bool:
+        return (origin.filename, origin.lineno) not in self._outside
 
 
 def _note(rule: str, origin: Origin, count: int, steps: int, device: str, global_rank: int) -> Finding:
@@ -63,3 +69,18 @@ def _note(rule: str, origin: Origin, count: int, steps: int, device: str, global
         count=count,
         global_rank=global_rank,
     )
+
+
+def _made_up(stand_ins: Mapping[tuple[Origin, str], int], device: str, global_rank: int) -> Iterator[Finding]:
+    """A note for each line that read a value of a simulation that has none."""
+    for (origin, given), count in stand_ins.items():
+        name = name_read(origin)
+        yield make_finding(
+            "made-up-value",
+            name=name,
+            device=device,
+            what=f"{name} has no value in this run; the line was given {given}",
+            used=origin,
+            count=count,
+            global_rank=global_rank,
+        )

@@ -190,6 +190,14 @@ _TABLE = (
         "make it on the device: device=self.device; what stays the same from step to step is a buffer:\n"
         'self.register_buffer("name", tensor, persistent=False)',
     ),
+    Rule(
+        "made-up-value",
+        "note",
+        "{name} has no value in this run",
+        "Tensors hold no values here (values=False): what is read from them is made up, and the run takes the way\n"
+        "that the made-up value leads.",
+        "nothing, unless another way of the code is to be checked: run a small model of the same code with values",
+    ),
 )
 
 RULES: dict[str, Rule] = {rule.id: rule for rule in _TABLE}

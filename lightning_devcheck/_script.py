@@ -38,7 +38,7 @@ def main() -> None:
     """Run the script that the command line names; exits as the script does, with 1 for an exception."""
     settings = Settings(**json.loads(os.environ[VARIABLE]))
     _end_with_parent()
-    with simulate_cuda(settings.devices), Patches(_stand_ins(settings)):
+    with simulate_cuda(settings.devices, values=settings.values), Patches(_stand_ins(settings)):
         if "LOCAL_RANK" not in os.environ:
             # a single process trains on the last device; "cuda" means the same one
             torch.cuda.set_device(settings.devices - 1)

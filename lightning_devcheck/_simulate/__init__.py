@@ -19,7 +19,7 @@ from lightning_devcheck._simulate._tensor import rebuild
 
 
 @contextmanager
-def simulate_cuda(devices: int = 2) -> Iterator[None]:
+def simulate_cuda(devices: int = 2, *, values: bool = True) -> Iterator[None]:
     """Pretend that this machine has CUDA devices.
 
     Inside the context, ``cuda:0`` to ``cuda:devices-1`` exist: tensors made there or moved there hold real values on
@@ -31,6 +31,10 @@ def simulate_cuda(devices: int = 2) -> Iterator[None]:
 
     Args:
         devices: How many devices there are, at least 1.
+        values: False keeps shapes and dtypes only, so that a model far larger than memory can be checked: fractions
+            have no values on a device, nor have CPU tensors above 1 MiB that are made inside. Small whole numbers and
+            masks keep theirs until they depend on what has none. A line that reads a value that is not there gets a
+            stand-in, 1 or False, and each element of an unknown mask counts as selected; it is warned of once.
 
     Raises:
         ValueError: If ``devices`` is not a positive integer.
@@ -47,7 +51,7 @@ def simulate_cuda(devices: int = 2) -> Iterator[None]:
         cuda:1 tensor([2., 2., 2.], device='cuda:1')
     """
     _refuse(devices)
-    simulation = Simulation(devices)
+    simulation = Simulation(devices, values=values)
     conversion = torch.__future__.get_overwrite_module_params_on_conversion()
     functions = FunctionMode(simulation)
     stand_ins = [*cuda_stand_ins(simulation), *distributed_stand_ins(), *module_stand_ins()]
@@ -57,7 +61,7 @@ def simulate_cuda(devices: int = 2) -> Iterator[None]:
         # Module.to replaces parameters: the other way, swapping, fails on weak references
         torch.__future__.set_overwrite_module_params_on_conversion(True)
         try:
-            with torch.serialization.safe_globals([rebuild]), OperatorMode(), functions:
+            with torch.serialization.safe_globals([rebuild]), OperatorMode(simulation), functions:
                 yield
         finally:
             torch.__future__.set_overwrite_module_params_on_conversion(conversion)

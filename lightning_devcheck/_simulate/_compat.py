@@ -28,6 +28,22 @@ HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 make_wrapper = torch.Tensor._make_wrapper_subclass
 run_backward = torch.autograd._engine_run_backward
 
+
+def box_work(future: Any) -> Any:
+    """A collective's work, as its operator returns it, that is done when a future is."""
+    from torch._C import _distributed_c10d as c10d  # a build without torch.distributed lacks it
+
+    make: Any = vars(c10d)["_create_work_from_future"]
+    return make(future).boxed()
+
+
+def unbox_work(work: Any) -> Any:
+    """The work that a collective's operator returned."""
+    from torch._C import _distributed_c10d as c10d
+
+    return c10d.Work.unbox(work)
+
+
 PROPERTIES = [
     "shape",
     "dtype",
@@ -86,6 +102,7 @@ __all__ = [
     "SET_GRAD",
     "TorchDispatchMode",
     "WithoutFunctions",
+    "box_work",
     "composing_key",
     "disabled_torch_function",
     "make_wrapper",
@@ -96,4 +113,5 @@ __all__ = [
     "run_composed",
     "set_conj",
     "set_neg",
+    "unbox_work",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from lightning_devcheck._source import is_framework, line_of
 # operators whose result, or its shape, the host has to know
 HOST_READS = {f"aten::{name}" for name in ("_local_scalar_dense", "nonzero", "masked_select", "equal", "is_nonzero")}
 HOST_READS |= {f"aten::{name}" for name in ("_unique2", "unique_dim", "unique_consecutive", "unique_dim_consecutive")}
+NO_VALUES = "this simulation has no values"
 MASKS = (torch.bool, torch.uint8)
 
 
@@ -33,12 +35,43 @@ def note_host_copy() -> None:
 
 
 def _count(lines: dict[Origin, int]) -> None:
-    frame: Any = sys._getframe(2)
+    origin = _line_here()
+    if origin is not None:
+        lines[origin] = lines.get(origin, 0) + 1
+
+
+def _line_here() -> Origin | None:
+    """The user's innermost line that is running."""
+    frame: Any = sys._getframe(1)
     while frame is not None and is_framework(frame.f_code.co_filename):
         frame = frame.f_back
-    if frame is not None:
-        origin = line_of(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
-        lines[origin] = lines.get(origin, 0) + 1
+    return None if frame is None else line_of(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+
+
+def stand_in_of(tensor: torch.Tensor) -> bool | int | float:
+    """What reading a value that is not there gives: 1, and False for a condition."""
+    given: bool | int | float | None = getattr(tensor, "_stand_in", None)
+    if given is not None:
+        return given
+    if tensor.dtype is torch.bool:
+        return False
+    return 1.0 if tensor.is_floating_point() else 1
+
+
+def note_stand_in(given: str) -> None:
+    """Note that the user's line got something that was made up, and warn of it once.
+
+    Args:
+        given: What it got, to be read after "was given".
+    """
+    simulation, origin = active(), _line_here()
+    if simulation is None or origin is None:
+        return
+    count = simulation.stand_ins.get((origin, given), 0)
+    simulation.stand_ins[(origin, given)] = count + 1
+    if not count:
+        text = f"{NO_VALUES}: `{origin.line or 'this line'}` was given {given}"
+        warnings.warn_explicit(text, UserWarning, origin.filename, origin.lineno)
 
 
 def _reads(func: Any, args: Sequence[Any]) -> bool:

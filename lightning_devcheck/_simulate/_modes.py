@@ -25,6 +25,8 @@ from lightning_devcheck._simulate._operators import run
 from lightning_devcheck._simulate._placing import NO_DATA
 from lightning_devcheck._simulate._state import Simulation, active, cuda_device
 from lightning_devcheck._simulate._tensor import META, SimulatedTensor, move, place
+from lightning_devcheck._simulate._valueless import run_without_values
+from lightning_devcheck._simulate._wrapper import Wrapper
 
 MAKERS = (torch.tensor, torch.as_tensor, torch.asarray)
 UNTOUCHED = (parse_to, torch.device)
@@ -33,15 +35,16 @@ UNTOUCHED = (parse_to, torch.device)
 class OperatorMode(TorchDispatchMode):
     """Runs every operator by the simulation's rules, those on plain CPU tensors included."""
 
-    def __init__(self) -> None:
+    def __init__(self, simulation: Simulation) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self._run = run if simulation.values else run_without_values
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run one operator; the function mode would look at every call below once more."""
         if active() is None:
             return func(*args, **(kwargs or {}))
         with WithoutFunctions():
-            return run(func, args, kwargs or {})
+            return self._run(func, args, kwargs or {})
 
 
 class FunctionMode(TorchFunctionMode):
@@ -125,7 +128,7 @@ class FunctionMode(TorchFunctionMode):
 
         @functools.wraps(original)
         def run_thread(thread: Any) -> None:
-            with OperatorMode(), self:
+            with OperatorMode(self._simulation), self:
                 original(thread)
 
         return run_thread
@@ -196,7 +199,7 @@ class FunctionMode(TorchFunctionMode):
         if isinstance(tensor, SimulatedTensor) and isinstance(data, SimulatedTensor):
             func(tensor, data)
             tensor._inner, tensor._index = data._inner, data._index
-        elif isinstance(tensor, SimulatedTensor) or isinstance(data, SimulatedTensor):
+        elif isinstance(tensor, Wrapper) or isinstance(data, Wrapper):
             made = data.detach()
             if isinstance(tensor, torch.nn.Parameter):
                 made = torch.nn.Parameter(made, tensor.requires_grad)

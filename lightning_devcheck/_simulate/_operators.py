@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,20 +15,19 @@ from lightning_devcheck._simulate._placing import COMPOSED, NO_DATA, ROWS, misma
 from lightning_devcheck._simulate._rules import DeviceRule, argument_names, rule_of
 from lightning_devcheck._simulate._state import running
 from lightning_devcheck._simulate._tensor import CPU, SimulatedTensor, address_of, index_of, place
+from lightning_devcheck._simulate._wrapper import Wrapper
 
 
 def run(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """Check the devices of an operator's arguments, run it on the inner tensors, put the result on its device."""
-    plan = _PLANS.get(func)
-    if plan is None:
-        plan = _PLANS[func] = _plan_of(func)
+    plan = _PLANS.get(func) or plan_of(func)
     if plan.host_read:
         note_host_read(func, args)
     if plan.quick and "device" not in kwargs:
         index, inner = _common_index(args)
         if index is not MIXED and not kwargs:
             return func(*inner) if index is None else _finish(plan, func, args, kwargs, func(*inner), index)
-    return _run_checked(plan, func, args, kwargs)
+    return run_checked(plan, func, args, kwargs)
 
 
 def _common_index(args: Sequence[Any]) -> tuple[Any, list[Any]]:
@@ -58,17 +57,33 @@ def _common_index(args: Sequence[Any]) -> tuple[Any, list[Any]]:
     return (None if index is UNSEEN else index), inner
 
 
-def _run_checked(plan: Plan, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+def call_inner(plan: Plan, func: Any, args: Sequence[Any], kwargs: dict[str, Any], index: Any) -> Any:
+    """Call an operator on the inner tensors."""
+    return func(*_unwrap(args), **{name: _unwrap_one(value) for name, value in kwargs.items()})
+
+
+def run_checked(
+    plan: Plan, func: Any, args: Sequence[Any], kwargs: dict[str, Any], call: Callable[..., Any] = call_inner
+) -> Any:
+    """Check the devices of an operator's arguments, call it, and put the result on its device.
+
+    Args:
+        plan: What is known of the operator.
+        func: The operator.
+        args: Its arguments.
+        kwargs: Its keyword arguments.
+        call: Calls it with the plan, these three and the device of the result.
+    """
     index = result_device(func, args, kwargs)
     if index is ROWS:
-        return _run_rows(func, args, kwargs)
+        return _run_rows(plan, func, args, kwargs, call)
     if index is COMPOSED:
         return _run_composed(plan.rule, func, args, kwargs)
     if index is NO_DATA:
         return func(*args, **kwargs)
     if plan.rule.random:
         _check_generator(kwargs.get("generator"), index)
-    out = func(*_unwrap(args), **{name: _unwrap_one(value) for name, value in kwargs.items()})
+    out = call(plan, func, args, kwargs, index)
     return _finish(plan, func, args, kwargs, out, index)
 
 
@@ -98,18 +113,27 @@ class Plan:
         returns: How its results relate to its arguments.
         quick: Whether one device for all tensors is all there is to check.
         host_read: Whether the host waits for its result on a real device.
+        names: Its arguments' names, in order.
     """
 
     rule: DeviceRule
     returns: str
     quick: bool
     host_read: bool
+    names: tuple[str, ...]
 
 
-def _plan_of(func: Any) -> Plan:
-    rule, returns = rule_of(func), _returns_of(func)
+def plan_of(func: Any) -> Plan:
+    """What is known of an operator."""
+    if func not in _PLANS:
+        _PLANS[func] = _make_plan(func)
+    return _PLANS[func]
+
+
+def _make_plan(func: Any) -> Plan:
+    rule, returns, names = rule_of(func), _returns_of(func), tuple(argument_names(func))
     quick = rule.kind in ("one", "iterator", "choosing") and not rule.random and not rule.host_results
-    return Plan(rule, returns, quick, func._schema.name in HOST_READS or rule.kind == "index")
+    return Plan(rule, returns, quick, func._schema.name in HOST_READS or rule.kind == "index", names)
 
 
 _PLANS: dict[Any, Plan] = {}
@@ -124,11 +148,11 @@ def _check_generator(generator: Any, index: int | None) -> None:
         raise RuntimeError(f"Expected a '{wanted}' device type for generator but found '{got}'")
 
 
-def _run_rows(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+def _run_rows(plan: Plan, func: Any, args: Sequence[Any], kwargs: dict[str, Any], call: Callable[..., Any]) -> Any:
     """Run an operator over tensor lists; each row of the result is on its row's device."""
     first = next(argument for argument in args if isinstance(argument, (list, tuple)))
     indices = [index_of(tensor) for tensor in first]
-    out = func(*_unwrap(args), **{name: _unwrap_one(value) for name, value in kwargs.items()})
+    out = call(plan, func, args, kwargs, ROWS)
     if isinstance(out, list) and len(out) == len(indices):
         return [place(tensor, index) for tensor, index in zip(out, indices, strict=True)]
     return None if out is None else out
@@ -139,7 +163,7 @@ def _run_composed(rule: DeviceRule, func: Any, args: Sequence[Any], kwargs: dict
     from lightning_devcheck._simulate._modes import OperatorMode  # the two files need each other
 
     try:
-        with OperatorMode():
+        with OperatorMode(running()):
             return run_composed(func, rule.composed, args, kwargs)
     except RuntimeError as error:
         if "meta" not in str(error) and not isinstance(error, NotImplementedError):
@@ -189,7 +213,7 @@ def _alias_name(info: Any) -> str:
 
 def _follow_shape(tensor: torch.Tensor) -> None:
     """An operator may have resized the inner tensor (``out=``)."""
-    if isinstance(tensor, SimulatedTensor) and tensor._inner.layout is torch.strided:
+    if isinstance(tensor, Wrapper) and tensor._inner.layout is torch.strided:
         inner = tensor._inner
         if tensor.shape != inner.shape:
             with no_dispatch():
@@ -207,7 +231,7 @@ def _unwrap(values: Sequence[Any]) -> list[Any]:
 
 
 def _unwrap_one(value: Any) -> Any:
-    if isinstance(value, SimulatedTensor):
+    if isinstance(value, Wrapper):
         return value._inner
     if isinstance(value, (list, tuple)):
         return [_unwrap_one(item) for item in value]

@@ -31,6 +31,9 @@ class Simulation:
     Attributes:
         devices: How many CUDA devices there are.
         default: What ``torch.set_default_device`` was given.
+        values: Whether tensors hold values; else shape and dtype only.
+        spoiled: Whether unknown values were written among known ones.
+        stand_ins: What was given for values that are not there, at which line, and how often.
         record_host_reads: Whether lines that read from the device, or copy to it, are counted.
         host_reads: How often each line made the host wait for the device, if they are counted.
         host_copies: How often each line copied from the host to a device, if they are counted.
@@ -40,6 +43,9 @@ class Simulation:
 
     devices: int
     default: torch.device | None = None
+    values: bool = True
+    spoiled: bool = False
+    stand_ins: dict[tuple[Origin, str], int] = field(default_factory=dict)
     record_host_reads: bool = False
     host_reads: dict[Origin, int] = field(default_factory=dict)
     host_copies: dict[Origin, int] = field(default_factory=dict)

@@ -2,63 +2,38 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from lightning_devcheck._simulate._compat import disabled_torch_function, make_wrapper, set_conj, set_neg
+from lightning_devcheck._simulate._compat import no_dispatch
 from lightning_devcheck._simulate._host import note_host_copy, note_host_read
 from lightning_devcheck._simulate._state import active, cuda_device, running
+from lightning_devcheck._simulate._wrapper import Wrapper
 
 # NOTE [The device of a simulated tensor]
 # In C++ a simulated tensor is on `meta`: its guard exists in every build, autograd runs it in the calling thread, and
 # `self.options()` inside torch leads back to us. In Python its `device` is `cuda:k`. The values are in `_inner`.
 META = torch.device("meta")
 CPU = torch.device("cpu")
+# up to this size a simulation without values keeps them where they are known
+KEPT_BYTES = 2**20
 
 
-class SimulatedTensor(torch.Tensor):
+class SimulatedTensor(Wrapper):
     """A tensor on a simulated CUDA device."""
 
-    _inner: torch.Tensor
     _index: int
 
     @staticmethod
     def __new__(
         cls: type[SimulatedTensor], inner: torch.Tensor, index: int, requires_grad: bool = False
     ) -> SimulatedTensor:
-        """Wrap a CPU tensor."""
-        strided: dict[str, Any] = {"strides": inner.stride(), "storage_offset": inner.storage_offset()}
-        self = make_wrapper(
-            cls,
-            inner.size(),
-            **(strided if inner.layout is torch.strided else {}),
-            dtype=inner.dtype,
-            layout=inner.layout,
-            device=META,
-            requires_grad=requires_grad,
-        )
-        # views that conjugate or negate lazily: code inside torch asks for the bit and resolves it
-        if inner.is_conj():
-            set_conj(self, True)
-        if inner.is_neg():
-            set_neg(self, True)
-        self._inner = inner
+        """Wrap a CPU tensor, or a ``meta`` tensor where the simulation has no values."""
+        self: SimulatedTensor = cls.around(inner, META, requires_grad)
         self._index = index
         return self
-
-    __torch_function__ = disabled_torch_function  # type: ignore[assignment]
-
-    @classmethod
-    def __torch_dispatch__(  # type: ignore[override]
-        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        """Run an operator in a thread, or a moment, where the operator mode is off."""
-        from lightning_devcheck._simulate._operators import run  # the two files need each other
-
-        return run(func, args, kwargs or {})
 
     @property
     def device(self) -> torch.device:  # type: ignore[override]
@@ -98,24 +73,6 @@ class SimulatedTensor(torch.Tensor):
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
         return self.numpy()
 
-    def __format__(self, spec: str) -> str:
-        if self.dim() == 0:
-            return str(self.item().__format__(spec))
-        return object.__format__(self, spec)
-
-    def untyped_storage(self) -> Any:
-        """The storage of the values."""
-        return self._inner.untyped_storage()
-
-    def tolist(self) -> Any:
-        """The values as Python numbers."""
-        note_host_read(None, ())
-        return self._inner.tolist()
-
-    def data_ptr(self) -> int:
-        """The address of the values."""
-        return self._inner.data_ptr()
-
     def to(self, *args: Any, **kwargs: Any) -> Any:
         """Convert; see `move`."""
         return move(self, args, kwargs)
@@ -128,36 +85,50 @@ class SimulatedTensor(torch.Tensor):
         """Copy to the CPU."""
         return move(self, (CPU,), {})
 
+    def remade(self, inner: torch.Tensor) -> SimulatedTensor:
+        """A leaf on the same device, around another tensor."""
+        return SimulatedTensor(inner, self._index, self.requires_grad)
+
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
-        text = repr(self._inner.detach())[:-1] + f", device='{self.device}'"
+        text = self._described() + f", device='{self.device}'"
         if self.grad_fn is not None:
             return f"{text}, grad_fn=<{self.grad_fn.name()}>)"
         return text + (", requires_grad=True)" if self.requires_grad else ")")
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> SimulatedTensor:
-        if id(self) in memo:
-            return memo[id(self)]  # type: ignore[no-any-return]
-        if not self.is_leaf:
-            raise RuntimeError(
-                "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the "
-                "moment. If you were attempting to deepcopy a module, this may be because of a torch.nn.utils."
-                "weight_norm usage, see https://github.com/pytorch/pytorch/pull/103001"
-            )
-        memo[id(self)] = new = SimulatedTensor(copy.deepcopy(self._inner, memo), self._index, self.requires_grad)
-        for name, value in vars(self).items():
-            if name not in ("_inner", "_index"):
-                setattr(new, name, copy.deepcopy(value, memo))
-        if self.grad is not None:
-            new.grad = copy.deepcopy(self.grad, memo)
-        return new
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return rebuild, (self._inner, self._index, self.requires_grad, getattr(self, "_is_param", False))
 
 
-def rebuild(inner: torch.Tensor, index: int, requires_grad: bool, is_param: bool) -> torch.Tensor:
-    """Unpickle a simulated tensor; outside a simulation it comes back as the CPU tensor it holds."""
-    tensor = inner.detach() if active() is None else SimulatedTensor(inner.detach(), index)
+class HostTensor(Wrapper):
+    """A CPU tensor without values: in a simulation that has none, one too large to keep, or copied from a device."""
+
+    @staticmethod
+    def __new__(cls: type[HostTensor], inner: torch.Tensor, requires_grad: bool = False) -> HostTensor:
+        """Wrap a ``meta`` tensor."""
+        self: HostTensor = cls.around(inner, CPU, requires_grad)
+        return self
+
+    def remade(self, inner: torch.Tensor) -> HostTensor:
+        """A leaf around another tensor."""
+        return HostTensor(inner, self.requires_grad)
+
+    def numpy(self, *args: Any, **kwargs: Any) -> Any:
+        """An array of stand-ins."""
+        return self._shown().numpy()
+
+    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._shown().numpy().__array__(*args, **kwargs)
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
+        return self._described() + (", requires_grad=True)" if self.requires_grad else ")")
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return rebuild, (self._inner, None, self.requires_grad, getattr(self, "_is_param", False))
+
+
+def rebuild(inner: torch.Tensor, index: int | None, requires_grad: bool, is_param: bool) -> torch.Tensor:
+    """Unpickle; outside a simulation a simulated tensor comes back as the CPU tensor it holds."""
+    tensor = inner.detach() if active() is None else place(inner.detach(), index)
     if is_param:
         return torch.nn.Parameter(tensor, requires_grad)
     return tensor.requires_grad_(requires_grad)
@@ -180,13 +151,34 @@ class Move(torch.autograd.Function):
 
 
 def place(inner: torch.Tensor, index: int | None) -> torch.Tensor:
-    """The CPU tensor on a simulated device, or as it is for None."""
-    return inner if index is None else SimulatedTensor(inner, index)
+    """The tensor on a simulated device, or on the CPU for None; without values where the simulation keeps none."""
+    if index is None:
+        return HostTensor(inner) if inner.is_meta else inner
+    simulation = active()
+    if simulation is not None and not simulation.values and not keeps(inner, index):
+        inner = without_values(inner)
+    return SimulatedTensor(inner, index)
+
+
+def keeps(tensor: torch.Tensor, index: Any) -> bool:
+    """Whether a simulation without values keeps those of such a tensor: small ones, on a device no fractions."""
+    small = tensor.numel() * tensor.element_size() <= KEPT_BYTES
+    return small and (index is None or not (tensor.is_floating_point() or tensor.is_complex()))
+
+
+def without_values(inner: torch.Tensor) -> torch.Tensor:
+    """Shape, strides and dtype of a tensor."""
+    if inner.is_meta:
+        return inner
+    with no_dispatch():
+        if inner.layout is not torch.strided:
+            return inner.to("meta")
+        return torch.empty_strided(inner.size(), inner.stride(), dtype=inner.dtype, device=META)
 
 
 def inner_of(tensor: torch.Tensor) -> torch.Tensor:
-    """The CPU tensor that holds the values."""
-    return tensor._inner if isinstance(tensor, SimulatedTensor) else tensor
+    """The tensor that holds the values."""
+    return tensor._inner if isinstance(tensor, Wrapper) else tensor
 
 
 def index_of(tensor: torch.Tensor) -> int | None:

@@ -1,0 +1,113 @@
+"""What both kinds of tensor that are not what they seem have in common."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+
+from lightning_devcheck._simulate._compat import disabled_torch_function, make_wrapper, set_conj, set_neg
+from lightning_devcheck._simulate._host import note_host_read, note_stand_in, stand_in_of
+
+
+class Wrapper(torch.Tensor):
+    """A tensor around another one, which holds the values or, on torch's ``meta`` device, shape and dtype only."""
+
+    _inner: torch.Tensor
+
+    @classmethod
+    def around(cls, inner: torch.Tensor, device: torch.device, requires_grad: bool = False, keys: Any = None) -> Any:
+        """Make one.
+
+        Args:
+            inner: What to wrap.
+            device: The device that C++ code sees.
+            requires_grad: Whether it wants a gradient.
+            keys: Dispatch keys to add.
+        """
+        strided: dict[str, Any] = {"strides": inner.stride(), "storage_offset": inner.storage_offset()}
+        self = make_wrapper(
+            cls,
+            inner.size(),
+            **(strided if inner.layout is torch.strided else {}),
+            **({} if keys is None else {"_extra_dispatch_keys": keys}),
+            dtype=inner.dtype,
+            layout=inner.layout,
+            device=device,
+            requires_grad=requires_grad,
+        )
+        # views that conjugate or negate lazily: code inside torch asks for the bit and resolves it
+        if inner.is_conj():
+            set_conj(self, True)
+        if inner.is_neg():
+            set_neg(self, True)
+        self._inner = inner
+        return self
+
+    __torch_function__ = disabled_torch_function  # type: ignore[assignment]
+
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        """Run an operator in a thread, or a moment, where the operator mode is off."""
+        from lightning_devcheck._simulate._valueless import runner  # the files need each other
+
+        return runner()(func, args, kwargs or {})
+
+    def remade(self, inner: torch.Tensor) -> Any:
+        """A leaf of the same kind in the same place, around another tensor."""
+        raise NotImplementedError
+
+    def __format__(self, spec: str) -> str:
+        if self.dim() == 0:
+            return str(self.item().__format__(spec))
+        return object.__format__(self, spec)
+
+    def untyped_storage(self) -> Any:
+        """The storage of the values."""
+        return self._inner.untyped_storage()
+
+    def data_ptr(self) -> int:
+        """The address of the values; without values, a number that is another one for each storage."""
+        if self._inner.is_meta:
+            return int(self.untyped_storage()._cdata) + int(self.storage_offset()) * self.element_size()
+        return int(self._inner.data_ptr())
+
+    def tolist(self) -> Any:
+        """The values as Python numbers."""
+        note_host_read(None, ())
+        return self._shown().tolist()
+
+    def _shown(self) -> torch.Tensor:
+        """The values, or the stand-in for each, which takes no memory."""
+        if not self._inner.is_meta:
+            return self._inner.detach()
+        value = stand_in_of(self)
+        note_stand_in(f"{value} for each value")
+        return torch.full((), value, dtype=self.dtype).expand(self._inner.shape)
+
+    def _described(self) -> str:
+        """What ``repr`` begins with."""
+        if self._inner.is_meta:
+            dtype = "" if self.dtype is torch.get_default_dtype() else f", dtype={self.dtype}"
+            return f"tensor(..., size={tuple(self.shape)}{dtype}"
+        return repr(self._inner.detach())[:-1]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        if id(self) in memo:
+            return memo[id(self)]
+        if not self.is_leaf:
+            raise RuntimeError(
+                "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the "
+                "moment. If you were attempting to deepcopy a module, this may be because of a torch.nn.utils."
+                "weight_norm usage, see https://github.com/pytorch/pytorch/pull/103001"
+            )
+        memo[id(self)] = new = self.remade(copy.deepcopy(self._inner, memo))
+        for name, value in vars(self).items():
+            if name not in ("_inner", "_index"):
+                setattr(new, name, copy.deepcopy(value, memo))
+        if self.grad is not None:
+            new.grad = copy.deepcopy(self.grad, memo)
+        return new
