@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 from lightning_devcheck._records import Origin
 from lightning_devcheck._source import class_body, class_source, line_of, parse
-from lightning_devcheck._statements import parse_line
+from lightning_devcheck._statements import kept_by, parse_line
 
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 MOVES = ("cpu", "to", "cuda", "type_as", "numpy")
 # what reads values from a device: methods, functions, and methods that lead there
 READING_METHODS = {"item", "tolist", "cpu", "numpy", "nonzero", "to", "unique"}
@@ -145,6 +146,20 @@ def _taken_from(target: ast.expr, source: ast.expr, name: str) -> ast.expr | Non
     return next((one for one in found if one is not None), None)
 
 
+def keeping_line(owner: type, attribute: str) -> Origin | None:
+    """The line outside ``__init__`` that puts something into an attribute or adds to it, in a class or its bases."""
+    name = f"self.{attribute}"
+    for cls in owner.__mro__:
+        source = class_source(cls)
+        methods = [node for node in class_body(*source) if isinstance(node, FUNCTIONS)] if source else []
+        for method in methods:
+            for node in ast.walk(method):
+                kept = kept_by(node) if isinstance(node, ast.stmt) and method.name != "__init__" else None
+                if source and kept and kept[0] == name:
+                    return line_of(source[0], node.lineno, method.name)
+    return None
+
+
 def leaf_line(owner: type, method: str) -> Origin | None:
     """The first line of a method that makes a leaf by ``requires_grad``."""
     for cls in owner.__mro__:
@@ -169,7 +184,7 @@ def _statement(place: Origin) -> tuple[ast.stmt | None, ast.AST | None]:
         for node in (ast.walk(tree) if tree else ())
         if isinstance(node, ast.stmt) and node.lineno <= place.lineno <= (node.end_lineno or node.lineno)
     ]
-    functions = [node for node in around if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
+    functions = [node for node in around if isinstance(node, FUNCTIONS)]
     return (around[-1] if around else None), (functions[-1] if functions else tree)
 
 

@@ -13,7 +13,8 @@ from collections.abc import Iterable, Iterator
 
 from lightning_devcheck._records import Origin
 
-FRAMEWORKS = ("torch", "lightning", "pytorch_lightning", "lightning_fabric", "torchmetrics", "lightning_devcheck")
+FRAMEWORKS = ("torch", "lightning", "pytorch_lightning", "lightning_fabric", "lightning_utilities", "torchmetrics")
+FRAMEWORKS += ("lightning_devcheck",)
 REGISTRARS = ("register_buffer", "register_parameter", "add_module", "register_module", "add_state")
 _INSTALLED = f"{os.sep}site-packages{os.sep}"
 _TRACE_LINE = re.compile(r'\s*File "(?P<filename>.+)", line (?P<lineno>\d+), in (?P<function>.+)\n(?:\s*(?P<line>.*))?')

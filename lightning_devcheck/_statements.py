@@ -16,6 +16,8 @@ OLD_FACTORIES = frozenset({"Tensor", "FloatTensor", "DoubleTensor", "HalfTensor"
 OLD_FACTORIES |= {"BoolTensor", "from_numpy", "frombuffer", "normal"}
 MOVES = ("to", "cuda", "cpu")
 HERE = "self.device"
+# methods of containers that keep what they are given
+KEEPING = ("append", "appendleft", "add", "insert", "setdefault", "extend")
 
 
 def parse_line(line: str) -> ast.stmt | None:
@@ -95,6 +97,34 @@ def with_own_device(made: ast.stmt) -> str | None:
 
 def _is_device(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("cuda")
+
+
+def kept_by(statement: ast.stmt) -> tuple[str, ast.expr] | None:
+    """The name that a statement keeps something under, and what: assigned to it or to an item, added, or appended."""
+    if isinstance(statement, (ast.Assign, ast.AugAssign)):
+        target: ast.expr = statement.targets[-1] if isinstance(statement, ast.Assign) else statement.target
+        kept: ast.expr = statement.value
+    elif isinstance(statement, ast.Expr) and isinstance(call := statement.value, ast.Call) and call.args:
+        if not isinstance(call.func, ast.Attribute) or call.func.attr not in KEEPING:
+            return None
+        target, kept = call.func.value, call.args[-1]
+    else:
+        return None
+    while isinstance(target, ast.Subscript):
+        target = target.value
+    return ast.unparse(target), kept
+
+
+def detached(line: str) -> str:
+    """A line that keeps a tensor, with ``.detach()`` behind the tensor; empty for other lines."""
+    statement = parse_line(line)
+    found = kept_by(statement) if statement is not None else None
+    if statement is None or found is None or isinstance(found[1], (ast.List, ast.Dict, ast.Tuple)):
+        return ""
+    text = ast.unparse(found[1])
+    simple = isinstance(found[1], (ast.Name, ast.Attribute, ast.Subscript, ast.Call))
+    head, _, tail = ast.unparse(statement).rpartition(text)
+    return f"{head}{text if simple else f'({text})'}.detach(){tail}"
 
 
 def spell(tree: ast.stmt | ast.expr) -> str:

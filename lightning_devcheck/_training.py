@@ -13,7 +13,9 @@ from lightning_devcheck._policy import Expectation
 from lightning_devcheck._records import Finding, Origin
 from lightning_devcheck._rules import make_finding
 from lightning_devcheck._scan import spell_path, unregistered
+from lightning_devcheck._naming import keeping_line
 from lightning_devcheck._source import attribute_origin
+from lightning_devcheck._statements import detached
 
 # what needs a look at all of the module or all optimizer state is done at full checks up to this batch
 MAX_BATCH = 8
@@ -122,8 +124,15 @@ def kept_graphs(module: torch.nn.Module, first_node: int) -> Iterator[Finding]:
         container = name.partition("[")[0]
         if isinstance(value, torch.Tensor) and container not in told and _is_old(value.grad_fn, first_node):
             told.add(container)
-            origin = origin or origin_of(module, container)
-            yield make_finding("kept-graph", name=container, device=device_of(value), origin=origin)
+            kept_at = keeping_line(type(module), container.removeprefix("self."))
+            yield make_finding(
+                "kept-graph",
+                name=container,
+                device=device_of(value),
+                origin=origin or origin_of(module, container),
+                used=kept_at,
+                fix=detached(kept_at.line) if kept_at else "",
+            )
 
 
 def origin_of(module: torch.nn.Module, name: str) -> Origin | None:

@@ -69,10 +69,11 @@ def test_optimizer_state_left_behind_stops_the_run_before_the_step():
 
 @pytest.mark.parametrize("model", KEEPING, ids=lambda model: model.__name__)
 def test_a_kept_graph_is_named(model):
-    """A loss kept with its graph is named at the second batch, with the line of the attribute."""
+    """A loss kept with its graph is named at the second batch, with the attribute's line, the line that keeps, a fix."""
     findings = fit(model, DeviceCheck("ignore"), batches=4).findings
     assert {(finding.rule, finding.name) for finding in findings} == model.expected
     assert all("# BUG" in finding.origin.line for finding in findings)
+    assert all(model.fix == finding.fix for finding in findings)
 
 
 @pytest.mark.parametrize("model", CLEAN, ids=lambda model: model.__name__)
@@ -429,7 +430,7 @@ def test_a_step_without_a_loss():
         assert fit(Skipping, DeviceCheck(), batches=4).ok
 
 
-@pytest.mark.parametrize("precision", ["bf16-mixed", "16-mixed", "bf16-true", "64-true"])
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed", "16-mixed", "bf16-true", "16-true", "64-true"])
 def test_precisions(precision):
     """A scaled or cast loss is understood; the mistake is still found."""
     with pytest.raises(DeviceMismatchError, match="the loss is on cpu"):

@@ -7,6 +7,7 @@ import pytest
 from lightning_devcheck._causes import cause_of
 from lightning_devcheck._records import Origin
 from lightning_devcheck._rules import RULES
+from lightning_devcheck._statements import detached
 
 CASES = [
     ("mixed-devices", "mask", "mask = torch.ones(4)", "", "cpu", "mask = torch.ones(4, device=self.device)"),
@@ -93,3 +94,21 @@ def test_lines_that_say_nothing(line):
 def test_without_a_line():
     """Every rule can be asked for without a line."""
     assert all(cause_of(rule, "x", None, None, "cpu", "cuda:1") == ("", "") for rule in RULES)
+
+
+@pytest.mark.parametrize(
+    ("line", "fixed"),
+    [
+        ("self.history.append(loss)", "self.history.append(loss.detach())"),
+        ("self.kept['a'] = self.net(x)  # later", "self.kept['a'] = self.net(x).detach()"),
+        ("self.total += loss", "self.total += loss.detach()"),
+        ("self.total = self.total + loss", "self.total = (self.total + loss).detach()"),
+        ("self.kept[0].append(out[1])", "self.kept[0].append(out[1].detach())"),
+        ("self.kept = [a, b]", ""),
+        ("return loss", ""),
+        ("self.kept.append(", ""),
+    ],
+)
+def test_what_is_kept_is_detached(line, fixed):
+    """A line that keeps a tensor is rewritten to keep it without its graph; other lines are left."""
+    assert detached(line) == fixed

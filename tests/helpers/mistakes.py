@@ -91,6 +91,7 @@ class ReplacedParameter(Clean):
 
 class KeptLosses(Clean):
     expected = frozenset({("kept-graph", "self.history")})
+    fix = "self.history.append(loss.detach())"
 
     def __init__(self):
         super().__init__()
@@ -104,6 +105,7 @@ class KeptLosses(Clean):
 
 class RunningSum(Clean):
     expected = frozenset({("kept-graph", "self.total")})
+    fix = "self.total = (self.total + loss).detach()"
 
     def __init__(self):
         super().__init__()
