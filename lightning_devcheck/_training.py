@@ -9,11 +9,11 @@ import torch
 
 from lightning_devcheck._compat import node_number
 from lightning_devcheck._devices import device_of
+from lightning_devcheck._naming import keeping_line
 from lightning_devcheck._policy import Expectation
 from lightning_devcheck._records import Finding, Origin
 from lightning_devcheck._rules import make_finding
 from lightning_devcheck._scan import spell_path, unregistered
-from lightning_devcheck._naming import keeping_line
 from lightning_devcheck._source import attribute_origin
 from lightning_devcheck._statements import detached
 

@@ -69,7 +69,7 @@ def test_optimizer_state_left_behind_stops_the_run_before_the_step():
 
 @pytest.mark.parametrize("model", KEEPING, ids=lambda model: model.__name__)
 def test_a_kept_graph_is_named(model):
-    """A loss kept with its graph is named at the second batch, with the attribute's line, the line that keeps, a fix."""
+    """A loss kept with its graph is named at the second batch, with the attribute, its line and a fix."""
     findings = fit(model, DeviceCheck("ignore"), batches=4).findings
     assert {(finding.rule, finding.name) for finding in findings} == model.expected
     assert all("# BUG" in finding.origin.line for finding in findings)
