@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch.multiprocessing as mp
+
 
 @dataclass(frozen=True)
 class Table:
@@ -162,3 +164,8 @@ def in_deep_thread(call: Callable[[], Any], stack: int = 1 << 30) -> Any:
     if not found:
         raise RuntimeError("the benchmark failed in its thread; its traceback is above")
     return found[0]
+
+
+def start_ranks(call: Callable[..., None], arguments: tuple[Any, ...], world: int, quick: bool) -> None:
+    """Run ``call(rank, *arguments)`` in so many processes: fresh ones, or forked where that it runs is enough."""
+    mp.start_processes(call, arguments, world, start_method="fork" if quick else "spawn")

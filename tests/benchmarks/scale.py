@@ -21,7 +21,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch import nn
 from torchmetrics import MeanMetric
 
@@ -29,7 +28,7 @@ from lightning_devcheck import LossAccumulator, Report, check_devices, simulate_
 from lightning_devcheck._graph import walk
 from lightning_devcheck._report import merge_reports
 from tests.benchmarks._losses import make_losses
-from tests.benchmarks._measure import Table, clock, in_deep_thread, measure, ratio
+from tests.benchmarks._measure import Table, clock, in_deep_thread, measure, ratio, start_ranks
 from tests.benchmarks.check import ALL, bare
 
 COMMAND = "python -m tests.benchmarks scale"
@@ -69,7 +68,7 @@ def _message_rank(rank: int, world: int, folder: str, rounds: int) -> None:
 def message_seconds(quick: bool) -> float:
     """Seconds of one message between two processes here: half of an all-reduce over two."""
     with tempfile.TemporaryDirectory() as folder:
-        mp.spawn(_message_rank, args=(2, folder, 20 if quick else 500), nprocs=2)
+        start_ranks(_message_rank, (2, folder, 20 if quick else 500), 2, quick)
         return float(pickle.loads(Path(folder, "results").read_bytes())) / 2
 
 
@@ -103,10 +102,10 @@ def ranks_table(quick: bool) -> Table:
     ring, tree = 2 * (last - 1) * message, 2 * math.ceil(math.log2(last))
     note = (
         f"Computed with {1e6 * message:.0f} µs a message, as measured between two processes here, and a report of "
-        f"{size:,} bytes. Every full check costs one agreement (ten in 1,000 steps); the gather happens once, when a run "
-        f"stops. gloo passes both on in a ring, which grows with the ranks: at {last:,} an agreement takes {ring:.2f} s, "
-        f"{10 * ring:.1f} ms a step over the first 1,000 steps and half of that over 2,000. The limit is a tree, {tree} "
-        "messages deep."
+        f"{size:,} bytes. Every full check costs one agreement (ten in 1,000 steps); the gather happens once, when a "
+        f"run stops. gloo passes both on in a ring, which grows with the ranks: at {last:,} an agreement takes "
+        f"{ring:.2f} s, {10 * ring:.1f} ms a step over the first 1,000 steps and half of that over 2,000. The limit is "
+        f"a tree, {tree} messages deep."
     )
     return Table("Agreement of the ranks, on paper", columns, tuple(rows), COMMAND, notes=(note,))
 

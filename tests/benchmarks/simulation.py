@@ -234,18 +234,21 @@ def _peak(name: str, simulated: bool, queue: Any) -> None:
     queue.put((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
 
 
+def _peak_beside(name: str, simulated: bool, method: str) -> float:
+    """What `_peak` finds in another process."""
+    context: Any = multiprocessing.get_context(method)
+    queue = context.SimpleQueue()
+    process = context.Process(target=_peak, args=(name, simulated, queue))
+    process.start()
+    process.join()
+    return float(queue.get())
+
+
 def memory_table(quick: bool) -> Table:
     """Peak memory of three steps, in a process of their own."""
     rows = []
-    spawn = multiprocessing.get_context("spawn")
     for name in list(builds())[:1] if quick else builds():
-        peaks = []
-        for simulated in (False, True):
-            queue = spawn.SimpleQueue()
-            process = spawn.Process(target=_peak, args=(name, simulated, queue))
-            process.start()
-            process.join()
-            peaks.append(queue.get())
+        peaks = [_peak_beside(name, simulated, "fork" if quick else "spawn") for simulated in (False, True)]
         rows.append((name, f"{peaks[0]:.0f}", f"{peaks[1]:.0f}", f"{peaks[1] - peaks[0]:+.0f}"))
     columns = ("model", "CPU steps, MB", "simulated steps, MB", "more, MB")
     note = (

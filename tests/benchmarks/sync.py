@@ -16,13 +16,12 @@ from unittest import mock
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch import Tensor
 from torchmetrics import MeanMetric, MetricCollection
 
 from lightning_devcheck import LossAccumulator
 from tests.benchmarks._losses import Named, make_losses
-from tests.benchmarks._measure import Table, goal
+from tests.benchmarks._measure import Table, goal, start_ranks
 
 COMMAND = "python -m tests.benchmarks sync"
 FIRST, OURS = "K MeanMetric.compute", "LossAccumulator"
@@ -133,7 +132,7 @@ def sync_table(world: int, quick: bool) -> Table:
     """Time and collectives of one `compute` over ``world`` gloo processes."""
     sizes = sizes_of(quick)
     with tempfile.TemporaryDirectory() as folder:
-        mp.spawn(_sync_rank, args=(world, folder, quick), nprocs=world)
+        start_ranks(_sync_rank, (world, folder, quick), world, quick)
         results = pickle.loads(Path(folder, "results").read_bytes())
     cells: dict[str, list[str]] = {}
     speed: dict[int, float] = {}
