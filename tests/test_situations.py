@@ -2,34 +2,15 @@
 
 from __future__ import annotations
 
-import warnings
-
 import pytest
 import torch
 import torch.nn.functional as F
-from pytorch_lightning.callbacks import EMAWeightAveraging, LearningRateFinder
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from lightning_devcheck import DeviceCheck, DeviceMismatchError, simulate_cuda
+from tests.helpers.situations import KEPT, Situation, fit
 from tests.helpers.training import Clean, make_loader, make_trainer
-
-KEPT = ("unregistered-parameter", "self.balance[0]")
-
-
-class Situation(Clean):
-    """A loss that every situation computes in its own way; ``mistake`` multiplies it by a parameter in a plain list."""
-
-    def __init__(self, mistake: bool):
-        super().__init__()
-        self.mistake = mistake
-        self.balance = [nn.Parameter(torch.ones(()))]
-
-    def weigh(self, loss):
-        return loss * self.balance[0] if self.mistake else loss
-
-    def training_step(self, batch, batch_idx):
-        return self.weigh(F.mse_loss(self.net(batch), batch))
 
 
 class TwoOptimizers(Situation):
@@ -120,15 +101,84 @@ class SometimesNothing(Situation):
         return None if batch_idx == 1 else super().training_step(batch, batch_idx)
 
 
-class Compiled(Situation):
-    """A compiled sub-module."""
+class Tied(Situation):
+    """Two layers with the same weight."""
 
     def __init__(self, mistake):
         super().__init__(mistake)
-        self.body = torch.compile(nn.Linear(4, 4), backend="aot_eager")
+        self.first, self.last = nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False)
+        self.last.weight = self.first.weight
 
     def training_step(self, batch, batch_idx):
-        return self.weigh(F.mse_loss(self.body(self.net(batch)), batch))
+        return self.weigh(F.mse_loss(self.last(self.net(self.first(batch))), batch))
+
+
+class LazyLayer(Situation):
+    """A layer whose parameters get their shapes in the first forward."""
+
+    def __init__(self, mistake):
+        super().__init__(mistake)
+        self.lazy = nn.LazyLinear(4)
+
+    def training_step(self, batch, batch_idx):
+        return self.weigh(F.mse_loss(self.lazy(self.net(batch)), batch))
+
+
+class Meta(Situation):
+    """A layer that is built without memory and gets some in configure_model."""
+
+    def __init__(self, mistake):
+        super().__init__(mistake)
+        self.large = nn.Linear(4, 4, device="meta")
+
+    def configure_model(self):
+        if self.large.weight.is_meta:
+            self.large.to_empty(device="cpu")
+            self.large.reset_parameters()
+
+    def training_step(self, batch, batch_idx):
+        return self.weigh(F.mse_loss(self.large(self.net(batch)), batch))
+
+
+class Saliency(Situation):
+    """The gradient of the loss with respect to the input, which is a leaf, beside the training itself."""
+
+    def training_step(self, batch, batch_idx):
+        batch = batch.requires_grad_(True)
+        loss = F.mse_loss(self.net(batch), batch.detach())
+        (saliency,) = torch.autograd.grad(loss, batch, retain_graph=True)
+        self.most_salient = saliency.abs().max()
+        return self.weigh(loss)
+
+
+class Sparse(Situation):
+    """An embedding with sparse gradients."""
+
+    def __init__(self, mistake):
+        super().__init__(mistake)
+        self.embedding = nn.Embedding(10, 4, sparse=True)
+
+    def training_step(self, batch, batch_idx):
+        rows = self.embedding(torch.arange(len(batch), device=batch.device))
+        return self.weigh(F.mse_loss(self.net(batch) + rows, batch))
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), 0.1)
+
+
+class LowRank(Frozen):
+    """A frozen layer with a trained correction of low rank, kept in a ParameterDict, as PEFT has it."""
+
+    def __init__(self, mistake):
+        super().__init__(mistake)
+        self.rank = nn.ParameterDict({"a": torch.zeros(4, 1), "b": torch.ones(1, 4)})
+
+    def training_step(self, batch, batch_idx):
+        output = self.net(batch) + batch @ self.rank["a"] @ self.rank["b"]
+        return self.weigh(F.mse_loss(self.head(output), batch))
+
+    def configure_optimizers(self):
+        return torch.optim.SGD([*self.head.parameters(), *self.rank.values()], 0.1)
 
 
 class OwnCallback(Situation):
@@ -147,27 +197,22 @@ SITUATIONS = (
     Frozen,
     Materialized,
     SometimesNothing,
-    Compiled,
+    Tied,
+    LazyLayer,
+    Meta,
+    Saliency,
+    Sparse,
+    LowRank,
     OwnCallback,
 )
 SETTINGS = {
     "accumulation": {"accumulate_grad_batches": 2},
+    "barebones": {"barebones": True},
     "fast_dev_run": {"fast_dev_run": True},
     "overfit_batches": {"overfit_batches": 1},
     "clipping": {"gradient_clip_val": 0.5},
     "anomaly": {"detect_anomaly": True},
 }
-
-
-def fit(model, **kwargs):
-    """Fit for four batches on the CPU, where such mistakes are mistakes too."""
-    check = DeviceCheck(every_n_steps=1)
-    with warnings.catch_warnings():
-        warnings.filterwarnings(
-            "ignore", ".*(returned `None`|passed to the optimizer|in eval mode|shuffle|.grad attr).*"
-        )
-        make_trainer(**{"callbacks": [check], **kwargs}).fit(model, make_loader(4))
-    return check.report
 
 
 @pytest.mark.parametrize("situation", SITUATIONS, ids=lambda kind: kind.__name__)
@@ -191,61 +236,3 @@ def test_settings_of_the_trainer(settings):
     with pytest.raises(DeviceMismatchError, match=r"self.balance\[0\] is an nn.Parameter"):
         fit(Situation(mistake=True), **settings)
     assert not torch.is_anomaly_enabled()
-
-
-def test_averaged_weights():
-    """Averaged copies of the weights, kept elsewhere, are no mistake."""
-    with simulate_cuda(devices=2):
-        check = DeviceCheck(every_n_steps=1)
-        kwargs = {"accelerator": "gpu", "devices": [1], "callbacks": [EMAWeightAveraging(device="cpu"), check]}
-        make_trainer(**kwargs).fit(Clean(), make_loader(4))
-    assert check.report.findings == ()
-
-
-def test_resume(tmp_path):
-    """A run that goes on from a checkpoint is quiet; the callback itself saves nothing."""
-    trainer = make_trainer(callbacks=DeviceCheck())
-    trainer.fit(Clean(), make_loader(2))
-    path = tmp_path / "run.ckpt"
-    trainer.save_checkpoint(path)
-    saved = torch.load(path, weights_only=True)
-    assert "DeviceCheck" not in str(saved["callbacks"])
-    check = DeviceCheck()
-    make_trainer(callbacks=check, max_epochs=2).fit(Clean(), make_loader(2), ckpt_path=path)
-    assert check.report.findings == ()
-    assert check.report.checked["steps"] == 2
-
-
-def test_learning_rate_finder(tmp_path):
-    """The tuner, which fits and starts over, is quiet."""
-
-    class Tuned(Clean):
-        lr = 0.01
-
-        def configure_optimizers(self):
-            return torch.optim.SGD(self.parameters(), lr=self.lr)
-
-    check = DeviceCheck()
-    finder = LearningRateFinder(num_training_steps=4, update_attr=False)
-    make_trainer(callbacks=[finder, check], default_root_dir=tmp_path).fit(Tuned(), make_loader(6))
-    assert check.report.findings == ()
-
-
-@pytest.mark.filterwarnings("ignore:The .grad attribute")
-def test_no_compilation_more():
-    """With the check a compiled sub-module is compiled as often as without."""
-
-    def count(callbacks):
-        torch._dynamo.reset()
-        model = Compiled(mistake=False)
-        graphs = []
-
-        def backend(graph, inputs):
-            graphs.append(graph)
-            return graph.forward
-
-        model.body = torch.compile(nn.Linear(4, 4), backend=backend)
-        make_trainer(callbacks=callbacks).fit(model, make_loader(4))
-        return len(graphs)
-
-    assert count([DeviceCheck(every_n_steps=1)]) == count([]) == 1

@@ -1,11 +1,14 @@
 """Run each launcher many times with a mistake on some ranks, and print how often all stopped together.
 
-A run is good where every process ended by itself within 10 s of the mistake and all printed the same report.
+A run is good where every process ended by itself within 10 s of the mistake and all printed the same report. The time
+is that of the whole end, the launcher's and Python's own included: on a machine that is busy with other things it says
+how busy.
 """
 
 from __future__ import annotations
 
 import argparse
+import statistics
 import sys
 
 from tests.ranks._measure import LAUNCHERS, watch
@@ -17,7 +20,10 @@ WRONG = {"first": lambda world: [0], "last": lambda world: [world - 1], "all": l
 def main() -> None:
     """Print a row for each launcher, number of ranks and choice of wrong ranks; exit 1 where a run was not good."""
     args = _parser().parse_args()
-    print("| launcher | ranks | wrong | good runs | slowest, s |\n|---|---|---|---|---|", flush=True)
+    print(
+        "| launcher | ranks | wrong | same report, all ended | in 10 s | median, s | slowest, s |\n|---|---|---|---|---|---|---|",
+        flush=True,
+    )
     good = True
     for launcher in LAUNCHERS if args.launcher == "all" else [args.launcher]:
         for world in args.world:
@@ -38,12 +44,16 @@ def _parser() -> argparse.ArgumentParser:
 def _row(launcher: str, world: int, wrong: str, times: int) -> bool:
     ranks = ",".join(map(str, WRONG[wrong](world)))
     endings = [watch(launcher, world, ranks) for _ in range(times)]
-    bad = [ending for ending in endings if not ending.is_good(LIMIT_S)]
-    slowest = max(ending.seconds for ending in endings)
-    print(f"| {launcher} | {world} | {wrong} | {times - len(bad)} of {times} | {slowest:.1f} |", flush=True)
-    for ending in bad:
-        print(ending, file=sys.stderr, flush=True)
-    return not bad
+    together = [ending for ending in endings if ending.is_together]
+    good = [ending for ending in together if ending.seconds <= LIMIT_S]
+    seconds = [ending.seconds for ending in endings]
+    times = f"{statistics.median(seconds):.1f} | {max(seconds):.1f}"
+    counts = f"{len(together)} of {len(endings)} | {len(good)} of {len(endings)}"
+    print(f"| {launcher} | {world} | {wrong} | {counts} | {times} |", flush=True)
+    for ending in endings:
+        if not ending.is_together:
+            print(ending, file=sys.stderr, flush=True)
+    return len(good) == len(endings)
 
 
 if __name__ == "__main__":

@@ -37,10 +37,10 @@ class Ending:
     left: int
     output: str
 
-    def is_good(self, limit_s: float) -> bool:
-        """Whether every process printed the one same report, and all ended by themselves in time."""
-        same = len(frozenset().union(*self.reports)) == 1 and all(self.reports)
-        return same and not self.left and self.seconds <= limit_s
+    @property
+    def is_together(self) -> bool:
+        """Whether every process printed the one same report, and all ended by themselves."""
+        return len(frozenset().union(*self.reports)) == 1 and all(self.reports) and not self.left
 
 
 def command(launcher: str, world: int, wrong: str, batch: int, folder: str) -> list[str]:
