@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import torch
 
+from lightning_devcheck._simulate._autocast import Casts
 from lightning_devcheck._simulate._backward import backward_stand_ins
 from lightning_devcheck._simulate._cuda import cuda_stand_ins
 from lightning_devcheck._simulate._distributed import distributed_stand_ins
@@ -26,7 +27,7 @@ def simulate_cuda(devices: int = 2, *, values: bool = True) -> Iterator[None]:
     the CPU, report the device they are on, and refuse to mix as CUDA tensors do, with CUDA's messages. Autograd,
     optimizers, GradScaler and an unmodified ``Trainer(accelerator="gpu")`` work; values are those of the CPU, bit for
     bit, except in rounding where torch picks another formula by device (attention from 2.14 on, the backward of
-    ``prod`` and ``mish``). Autocast casts nothing here; sparse CSR tensors are not simulated. On exit everything is
+    ``prod`` and ``mish``). Autocast casts as CUDA's does. Sparse CSR tensors are not simulated. On exit everything is
     put back, also after an exception. No GPU is used, and none is needed. Threads started inside have the devices too.
 
     Args:
@@ -53,10 +54,15 @@ def simulate_cuda(devices: int = 2, *, values: bool = True) -> Iterator[None]:
     _refuse(devices)
     simulation = Simulation(devices, values=values)
     conversion = torch.__future__.get_overwrite_module_params_on_conversion()
-    functions = FunctionMode(simulation)
+    functions, casts = FunctionMode(simulation), Casts()
     stand_ins = [*cuda_stand_ins(simulation), *distributed_stand_ins(), *module_stand_ins()]
-    stand_ins += [*backward_stand_ins(functions), *functions.stand_ins(), *load_stand_ins(simulation)]
-    with Patches(stand_ins):
+    stand_ins += [
+        *backward_stand_ins(functions),
+        *functions.stand_ins(),
+        *load_stand_ins(simulation),
+        *casts.stand_ins(),
+    ]
+    with Patches(stand_ins), casts.installed():
         start(simulation)
         # Module.to replaces parameters: the other way, swapping, fails on weak references
         torch.__future__.set_overwrite_module_params_on_conversion(True)

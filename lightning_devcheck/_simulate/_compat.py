@@ -24,9 +24,28 @@ APPLY = (torch.nn.Module, "_apply")
 COMPOSING = ("CompositeImplicitAutograd", "CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional")
 # what `register_hook` and `register_post_accumulate_grad_hook` keep on a tensor
 HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
+# the autocast of CUDA, as torch's dispatcher calls it
+AUTOCAST_KEY = "AutocastCUDA"
+AUTOCAST_KEYS = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, AUTOCAST_KEY))
 # makes a tensor of a class of ours around no storage
 make_wrapper = torch.Tensor._make_wrapper_subclass
 run_backward = torch.autograd._engine_run_backward
+
+
+def kernels_for(key: str) -> list[str]:
+    """Names of the operators of torch that have a kernel for a dispatch key, without ``aten::``."""
+    names: list[str] = torch._C._dispatch_get_registrations_for_dispatch_key(key)
+    return [name.removeprefix("aten::") for name in names if name.startswith("aten::")]
+
+
+def below_autocast() -> Any:
+    """A context in which CUDA's autocast kernels are passed by."""
+    return torch._C._ExcludeDispatchKeyGuard(AUTOCAST_KEYS)
+
+
+def scoped_library() -> Any:
+    """A context that gives a library for kernels of torch's operators, and takes them out again."""
+    return torch.library._scoped_library("aten", "IMPL")
 
 
 def box_work(future: Any) -> Any:
@@ -94,6 +113,8 @@ def run_composed(func: Any, key: Any, args: Any, kwargs: dict[str, Any]) -> Any:
 
 __all__ = [
     "APPLY",
+    "AUTOCAST_KEY",
+    "AUTOCAST_KEYS",
     "ENGINE",
     "FUNCTION_NODE",
     "HOOKS",
@@ -102,15 +123,18 @@ __all__ = [
     "SET_GRAD",
     "TorchDispatchMode",
     "WithoutFunctions",
+    "below_autocast",
     "box_work",
     "composing_key",
     "disabled_torch_function",
+    "kernels_for",
     "make_wrapper",
     "no_dispatch",
     "parse_to",
     "return_and_correct_aliasing",
     "run_backward",
     "run_composed",
+    "scoped_library",
     "set_conj",
     "set_neg",
     "unbox_work",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import ModuleType
@@ -52,8 +53,10 @@ RESETS += ("reset_max_memory_cached", "reset_peak_host_memory_stats")
 def rest_stand_ins(simulation: Simulation) -> Iterator[tuple[Any, str, Any]]:
     """What to replace: owner, attribute and stand-in."""
     answers = _figures(simulation) | _settings(simulation)
-    answers |= {name: _refusal(f"torch.cuda.{name}", advice) for name, advice in NOT_SIMULATED.items()}
     yield from _everywhere(answers)
+    for name, advice in NOT_SIMULATED.items():
+        if hasattr(torch.cuda, name):
+            yield from _everywhere({name: _refusal(f"torch.cuda.{name}", advice, getattr(torch.cuda, name))})
     yield torch.cuda, "default_generators", (torch.default_generator,) * simulation.devices
     yield from _nvtx()
     yield from _each(torch.cuda.profiler, {"start": lambda: None, "stop": lambda: None, "init": lambda *args: None})
@@ -109,13 +112,15 @@ def _settings(simulation: Simulation) -> dict[str, Callable[..., Any]]:
     }
 
 
-def _refusal(name: str, advice: str) -> type:
-    """A stand-in, good for functions and classes, that says what is not there."""
+def _refusal(name: str, advice: str, original: Any) -> Any:
+    """A stand-in for a function or a class that says what is not there."""
 
-    def __new__(cls: type, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
+    def refuse(*args: Any, **kwargs: Any) -> Any:
         raise RuntimeError(f"{name} is not simulated: {advice}.")
 
-    return type(name.rpartition(".")[2], (), {"__new__": __new__})
+    if isinstance(original, type):
+        return type(original.__name__, (), {"__new__": refuse})
+    return functools.wraps(original)(refuse)
 
 
 def _nvtx() -> Iterator[tuple[Any, str, Any]]:

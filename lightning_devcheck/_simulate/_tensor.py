@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from lightning_devcheck._simulate._compat import no_dispatch
+from lightning_devcheck._simulate._compat import AUTOCAST_KEYS, no_dispatch
 from lightning_devcheck._simulate._host import note_host_copy, note_host_read
 from lightning_devcheck._simulate._state import active, cuda_device, running
 from lightning_devcheck._simulate._wrapper import Wrapper
@@ -31,7 +31,7 @@ class SimulatedTensor(Wrapper):
         cls: type[SimulatedTensor], inner: torch.Tensor, index: int, requires_grad: bool = False
     ) -> SimulatedTensor:
         """Wrap a CPU tensor, or a ``meta`` tensor where the simulation has no values."""
-        self: SimulatedTensor = cls.around(inner, META, requires_grad)
+        self: SimulatedTensor = cls.around(inner, META, requires_grad, AUTOCAST_KEYS)
         self._index = index
         return self
 

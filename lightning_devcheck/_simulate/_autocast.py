@@ -1,0 +1,186 @@
+"""Autocast on simulated devices: torch's own lists for CUDA, read from the header that ships with it.
+
+torch decides by the device that C++ sees, ``meta`` here, so that its own kernels would cast nothing. These kernels take
+their place, do the same, and are taken out again.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from lightning_devcheck._simulate._compat import (
+    AUTOCAST_KEY,
+    below_autocast,
+    kernels_for,
+    scoped_library,
+)
+from lightning_devcheck._simulate._tensor import SimulatedTensor
+
+HEADER = Path(torch.__file__).parent / "include/ATen/autocast_mode.h"
+LISTS = {
+    "AT_FORALL_LOWER_PRECISION_FP": "lower",
+    "AT_FORALL_FP32": "full",
+    "AT_FORALL_FP32_SET_OPT_DTYPE": "dtype",
+    "AT_FORALL_PROMOTE": "promote",
+}
+# a list of its own in the header: the result's dtype becomes an argument of another overload
+APPENDED = {"norm.Scalar": "norm.ScalarOpt_dtype", "norm.ScalarOpt_dim": "norm.ScalarOpt_dim_dtype"}
+# cuDNN's recurrent layers, one operator each, run in the lower precision as a whole
+RECURRENT = [f"{kind}.{form}" for kind in ("lstm", "gru", "rnn_tanh", "rnn_relu") for form in ("input", "data")]
+BANNED = (
+    "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast.\n"
+    "Many models use a sigmoid layer right before the binary cross entropy layer.\n"
+    "In this case, combine the two layers using torch.nn.functional.binary_cross_entropy_with_logits\n"
+    "or torch.nn.BCEWithLogitsLoss.  binary_cross_entropy_with_logits and BCEWithLogits are\n"
+    "safe to autocast."
+)
+
+
+@functools.cache
+def policies() -> dict[str, str]:
+    """How each operator is cast: to the ``lower`` or the ``full`` precision, by its ``dtype``, or ``promote``."""
+    found = {}
+    text = HEADER.read_text(encoding="utf-8") if HEADER.exists() else ""
+    for name, policy in LISTS.items():
+        body = re.search(rf"#define {name}\(_\)((?:.*\\\n)*.*\n)", text)
+        for operator, overload in re.findall(r"_\((\w+)(?:, (\w+))?\)", body[1] if body else ""):
+            found[operator + (f".{overload}" if overload else "")] = policy
+    return found
+
+
+class Casts:
+    """The kernels, and the weights that were cast within an outermost autocast block."""
+
+    def __init__(self) -> None:
+        self._cache: Any = WeakTensorKeyDictionary()
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """Put the kernels in torch's place."""
+        known = {**policies(), **dict.fromkeys(RECURRENT, "lower")}
+        with scoped_library() as library:
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message=r"[\s\S]*Overriding a previously registered kernel")
+                for name in {*kernels_for(AUTOCAST_KEY), *RECURRENT}:
+                    kernel = self._kernel(name, known.get(name, ""))
+                    if kernel is not None:
+                        library.impl(name, kernel, AUTOCAST_KEY)
+            yield
+
+    def stand_ins(self) -> Iterator[tuple[Any, str, Any]]:
+        """What to replace: owner, attribute and stand-in."""
+        original = torch.clear_autocast_cache
+
+        @functools.wraps(original)
+        def clear_autocast_cache() -> None:
+            self._cache.clear()
+            original()
+
+        yield torch, "clear_autocast_cache", clear_autocast_cache
+
+    def _kernel(self, name: str, policy: str) -> Callable[..., Any] | None:
+        if name == "binary_cross_entropy":
+            return _banned
+        if name in APPENDED:
+            return _below(_appending(_overload(APPENDED[name])))
+        makers = {"lower": self._to_lower, "full": self._to_full, "promote": self._promoting, "dtype": _with_dtype}
+        return _below(makers[policy](_overload(name))) if policy else None
+
+    def _to_lower(self, operator: Any) -> Callable[..., Any]:
+        return lambda *args, **kwargs: self._call(operator, args, kwargs, torch.get_autocast_dtype("cuda"))
+
+    def _to_full(self, operator: Any) -> Callable[..., Any]:
+        return lambda *args, **kwargs: self._call(operator, args, kwargs, torch.float32)
+
+    def _promoting(self, operator: Any) -> Callable[..., Any]:
+        def kernel(*args: Any, **kwargs: Any) -> Any:
+            full = any(tensor.dtype is torch.float32 for tensor in _eligible_in((*args, *kwargs.values())))
+            dtype = torch.float32 if full else torch.get_autocast_dtype("cuda")
+            return self._call(operator, args, kwargs, dtype)
+
+        return kernel
+
+    def _call(self, operator: Any, args: Sequence[Any], kwargs: dict[str, Any], dtype: torch.dtype) -> Any:
+        cast = [self._cast(value, dtype) for value in args]
+        return operator(*cast, **{name: self._cast(value, dtype) for name, value in kwargs.items()})
+
+    def _cast(self, value: Any, dtype: torch.dtype) -> Any:
+        """The argument in another precision; weights are cast once, so that their gradients add up before the cast."""
+        if isinstance(value, (list, tuple)):
+            return [self._cast(item, dtype) for item in value]
+        if not _is_eligible(value) or value.dtype is dtype:
+            return value
+        if not (dtype is torch.get_autocast_dtype("cuda") and _is_weight(value) and torch.is_autocast_cache_enabled()):
+            return value.to(dtype)
+        if value not in self._cache:
+            self._cache[value] = value.to(dtype)
+        return self._cache[value]
+
+
+def _is_eligible(value: Any) -> bool:
+    return isinstance(value, SimulatedTensor) and value.is_floating_point() and value.dtype is not torch.float64
+
+
+def _eligible_in(values: Sequence[Any]) -> Iterator[torch.Tensor]:
+    for value in values:
+        if isinstance(value, (list, tuple)):
+            yield from _eligible_in(value)
+        elif _is_eligible(value):
+            yield value
+
+
+def _is_weight(tensor: torch.Tensor) -> bool:
+    return tensor.dtype is torch.float32 and tensor.requires_grad and tensor.is_leaf and not tensor._is_view()
+
+
+def _below(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """Run a kernel with autocast out of the way, for what it calls."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with below_autocast():
+            return kernel(*args, **kwargs)
+
+    return call
+
+
+def _with_dtype(operator: Any) -> Callable[..., Any]:
+    """Leave the argument as it is and ask for a float32 result, unless another one is asked for."""
+    position = next(i for i, argument in enumerate(operator._schema.arguments) if argument.name == "dtype")
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        given = args[position] if len(args) > position else kwargs.get("dtype")
+        if _is_eligible(args[0]) and given is None:
+            args, kwargs = args[:position], {**kwargs, "dtype": torch.float32}
+        return operator(*args, **kwargs)
+
+    return kernel
+
+
+def _appending(operator: Any) -> Callable[..., Any]:
+    """``norm``: the overload that takes the result's dtype."""
+    names = [argument.name for argument in operator._schema.arguments]
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        dtype = torch.float32 if _is_eligible(args[0]) else args[0].dtype
+        given = {"p": 2, **dict(zip(names, args, strict=False)), **kwargs, "dtype": dtype}
+        return operator(*(given.get(name, False) for name in names if name != "dtype"), dtype=dtype)
+
+    return kernel
+
+
+def _banned(*args: Any, **kwargs: Any) -> Any:
+    raise RuntimeError(BANNED)
+
+
+def _overload(name: str) -> Any:
+    packet, _, overload = name.partition(".")
+    return getattr(getattr(torch.ops.aten, packet), overload or "default")
