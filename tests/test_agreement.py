@@ -29,7 +29,9 @@ def run(strategy: str, processes: int, wrong: str, batch: int, *, command: tuple
 
 def reports(result) -> list[str]:
     """Every report that was printed, from its headline on."""
-    return re.findall(r"DeviceMismatchError: (self\.balance\[0\] is an nn\.Parameter.*)", result.stdout + result.stderr)
+    return re.findall(
+        r"DeviceMismatchError:\s+(self\.balance\[0\] is an nn\.Parameter.*)", result.stdout + result.stderr
+    )
 
 
 @pytest.mark.parametrize(("wrong", "spelled"), [("0", "global rank 0 of 2"), ("0,1", "global ranks 0-1 of 2")])

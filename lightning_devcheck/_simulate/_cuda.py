@@ -119,7 +119,7 @@ def cuda_stand_ins(simulation: Simulation) -> Iterable[tuple[Any, str, Any]]:
 
     cuda = {
         "is_available": lambda: True,
-        "is_initialized": lambda: True,
+        "is_initialized": lambda: False,  # no CUDA is started here: Lightning before 2.6 would refuse to fork
         "is_bf16_supported": lambda including_emulation=True: True,
         "init": lambda: None,
         "_lazy_init": lambda: None,
