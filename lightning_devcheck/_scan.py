@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -14,16 +14,14 @@ from lightning_devcheck._devices import device_of
 from lightning_devcheck._records import Finding, Origin
 from lightning_devcheck._report import Report
 from lightning_devcheck._rules import make_finding
-from lightning_devcheck._source import attribute_origin
+from lightning_devcheck._source import attribute_origin, part_origin
 from lightning_devcheck._values import (
-    Visit,
+    ModuleTree,
     inside,
     is_a,
     is_metric,
-    own_attributes,
     registered,
     tensors_of,
-    walk_modules,
 )
 
 
@@ -47,6 +45,12 @@ class Place:
     def origin(self) -> Origin | None:
         """The line that assigns the attribute, where the source is at hand."""
         return attribute_origin(self.owner, self.attribute)
+
+    @property
+    def made(self) -> Origin | None:
+        """The line to change: for a tensor the one that puts it into the attribute, else the attribute's own."""
+        plain = is_a(self.value, torch.Tensor) and not is_a(self.value, torch.nn.Parameter)
+        return part_origin(self.owner, self.attribute, self.name) if plain else self.origin
 
 
 def scan(module: torch.nn.Module) -> Report:
@@ -83,32 +87,30 @@ def scan(module: torch.nn.Module) -> Report:
     return Report(findings, {"tensors": len(findings)})
 
 
-def unregistered(module: torch.nn.Module, modules: Sequence[Visit] | None = None) -> Iterator[Place]:
+def unregistered(module: torch.nn.Module, tree: ModuleTree | None = None) -> Iterator[Place]:
     """Everything in the module tree that is not registered with its owner, each object once.
 
     Args:
         module: The root of the tree.
-        modules: What `walk_modules` gives for it, where that is at hand.
+        tree: The module's tree, where that is at hand.
     """
-    modules = list(walk_modules(module)) if modules is None else modules
-    places = list(_plain_places(modules))
-    known = set() if not places else {id(part) for _, part, _ in modules}
-    for _, part, _ in modules if places else ():
+    tree = ModuleTree(module) if tree is None else tree
+    places = list(_plain_places(tree))
+    known = {id(part) for part in tree.modules} if places else set()
+    for part in tree.modules if places else ():
         known |= {id(t) for kind in ("_parameters", "_buffers") for t in registered(part, kind).values()}
     yield from (place for place in places if id(place.value) not in known)
 
 
-def _plain_places(modules: Sequence[Visit]) -> Iterator[Place]:
+def _plain_places(tree: ModuleTree) -> Iterator[Place]:
     seen: set[int] = set()
-    for path, owner, _ in modules:
-        for attribute, value in own_attributes(owner):
-            if attribute == "_hparams":
-                continue
-            if is_metric(owner):
-                break  # its states move with it
-            for name, found in inside(value, f"{path}.{attribute}", seen=seen):
-                if not is_a(found, torch.Generator):
-                    yield Place(name, found, type(owner), attribute)
+    for index, attribute, value in tree.attributes:
+        owner = tree.modules[index]
+        if attribute == "_hparams" or is_metric(owner):
+            continue  # a metric's states move with it
+        for name, found in inside(value, f"{tree.path(index)}.{attribute}", seen=seen):
+            if not is_a(found, torch.Generator):
+                yield Place(name, found, type(owner), attribute)
 
 
 def spell_path(fqn: str) -> str:
@@ -118,7 +120,7 @@ def spell_path(fqn: str) -> str:
 
 
 def _finding(place: Place) -> Finding:
-    value, origin = place.value, place.origin
+    value, origin = place.value, place.made
     if isinstance(value, torch.Tensor):  # `inside` made sure of the type
         rule, devices = "unregistered-tensor", str(device_of(value))
         shape = None if torch.nn.parameter.is_lazy(value) else tuple(value.shape)

@@ -7,15 +7,18 @@ import functools
 import linecache
 import os
 import re
+import sys
 import sysconfig
 import types
 from collections.abc import Iterable, Iterator
 
+from lightning_devcheck._assignments import ANY, Assignment, read_assignments
 from lightning_devcheck._records import Origin
 
-FRAMEWORKS = ("torch", "lightning", "pytorch_lightning", "lightning_fabric", "lightning_utilities", "torchmetrics")
-FRAMEWORKS += ("lightning_devcheck",)
-REGISTRARS = ("register_buffer", "register_parameter", "add_module", "register_module", "add_state")
+FRAMEWORKS = (
+    *("torch", "torchmetrics", "lightning_devcheck"),
+    *("lightning", "pytorch_lightning", "lightning_fabric", "lightning_utilities"),
+)
 _INSTALLED = f"{os.sep}site-packages{os.sep}"
 _TRACE_LINE = re.compile(r'\s*File "(?P<filename>.+)", line (?P<lineno>\d+), in (?P<function>.+)\n(?:\s*(?P<line>.*))?')
 
@@ -38,6 +41,11 @@ def _package(filename: str) -> str:
 def is_host(filename: str) -> bool:
     """Whether a file is Lightning's."""
     return _package(filename) in ("lightning", "pytorch_lightning", "lightning_fabric")
+
+
+def is_installed(filename: str) -> bool:
+    """Whether a file is a framework's or another installed library's, not the user's own."""
+    return is_framework(filename) or bool(_package(filename))
 
 
 @functools.cache
@@ -87,51 +95,61 @@ def attribute_origin(owner: type, attribute: str) -> Origin | None:
     The last one that assigns more than a constant counts: ``self.layer = None`` in ``__init__`` is a placeholder.
     ``register_buffer`` and its like count where nothing else assigns the attribute.
     """
-    for cls in owner.__mro__:
-        source = class_source(cls)
-        found = _assignments(*source).get(attribute) if source else None
-        if source and found:
-            return line_of(source[0], *found)
+    for source, found in _assignments_to(owner, attribute):
+        whole = [one for one in found if one.kind in ("value", "empty")]
+        last = whole[-1:] or found
+        return line_of(source, last[0].lineno, last[0].method)
     return None
+
+
+def part_origin(owner: type, attribute: str, name: str) -> Origin | None:
+    """The line that puts what a name stands for into ``self.attribute``: ``self.cache["k"] = …``, ``.append(…)``.
+
+    Args:
+        owner: The class.
+        attribute: The attribute.
+        name: The whole name, ``self.cache["k"]``; where no line puts it in, that of the attribute counts.
+    """
+    for source, found in _assignments_to(owner, attribute):
+        exact = [one for one in found if one.kind == "part" and name.endswith(f".{one.text}")]
+        whole = [one for one in found if one.kind == "value"]
+        loose = [one for one in found if one.kind in ("part", "added")] if name[-1:] in "])" else []
+        made = [one for one in loose if one.makes]
+        chosen = exact[-1:] or whole[-1:] or made[:1] or loose[:1]
+        if chosen:
+            return line_of(source, chosen[0].lineno, chosen[0].method)
+    return attribute_origin(owner, attribute)
+
+
+def _assignments_to(owner: type, attribute: str) -> Iterator[tuple[str, list[Assignment]]]:
+    """The file and the assignments of each class that has some, the class itself first."""
+    for cls in type.__getattribute__(owner, "__mro__"):
+        source = class_source(cls)
+        if source is not None:
+            known = assignments(*source)
+            found = known.get(attribute) or [one for one in known.get(ANY, []) if re.fullmatch(one.text, attribute)]
+            if found:
+                yield source[0], found
 
 
 def class_source(cls: type) -> tuple[str, str, int] | None:
     """File, name and a line of a class of the user's; None for the classes of frameworks and of C extensions."""
-    for member in list(vars(cls).values()):
+    members = type.__getattribute__(cls, "__dict__")
+    for member in list(members.values()):
         function = member.__func__ if type(member) in (staticmethod, classmethod) else member
-        if type(function) is types.FunctionType and not is_framework(function.__code__.co_filename):
-            return function.__code__.co_filename, cls.__name__, function.__code__.co_firstlineno
-    return None
+        filename = function.__code__.co_filename if type(function) is types.FunctionType else "<string>"
+        if filename != "<string>" and not is_framework(filename):  # dataclasses make methods from strings
+            return filename, cls.__name__, function.__code__.co_firstlineno
+    file: object = vars(sys.modules.get(str(members.get("__module__")), types)).get("__file__")
+    if type(file) is not str or is_framework(file):
+        return None
+    return file, cls.__name__, 0  # a class without methods
 
 
 @functools.lru_cache(maxsize=256)
-def _assignments(filename: str, name: str, lineno: int) -> dict[str, tuple[int, str]]:
-    """The line that gives each attribute of a class its value, and the method it is in."""
-    weak: dict[str, tuple[int, str]] = {}
-    strong: dict[str, tuple[int, str]] = {}
-    method = ""
-    for node in class_body(filename, name, lineno):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            method = node.name
-        for attribute in _assigned_attributes(node):
-            constant = isinstance(getattr(node, "value", None), ast.Constant)
-            partial = isinstance(node, (ast.Expr, ast.AugAssign)) or any(map(_is_item, _targets(node)))
-            if partial or constant:
-                weak.setdefault(attribute, (node.lineno, method))
-            else:
-                strong[attribute] = (node.lineno, method)
-    return {**weak, **strong}
-
-
-def _assigned_attributes(node: ast.stmt) -> Iterator[str]:
-    """Attributes of ``self`` that a statement assigns or registers."""
-    for target in _targets(node):
-        yield from _self_attributes(target)
-    call = node.value if isinstance(node, ast.Expr) else None
-    if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.args:
-        first = call.args[0]
-        if call.func.attr in REGISTRARS and isinstance(first, ast.Constant) and isinstance(first.value, str):
-            yield first.value
+def assignments(filename: str, name: str, lineno: int) -> dict[str, list[Assignment]]:
+    """The lines that give each attribute of a class its value, in the order of the source."""
+    return read_assignments(list(class_body(filename, name, lineno)))
 
 
 def method_line(owner: type, method: str) -> Origin | None:
@@ -146,31 +164,12 @@ def method_line(owner: type, method: str) -> Origin | None:
 
 
 def class_body(filename: str, name: str, lineno: int) -> Iterator[ast.stmt]:
-    """The statements of the class of that name that holds a line, in the order of the source."""
+    """The statements of the class of that name that holds a line, in the order of the source; of any for line 0."""
     tree = parse(filename)
     for node in ast.walk(tree) if tree else ():
-        if isinstance(node, ast.ClassDef) and node.name == name and node.lineno <= lineno <= (node.end_lineno or 0):
+        if not isinstance(node, ast.ClassDef) or node.name != name:
+            continue
+        if not lineno or node.lineno <= lineno <= (node.end_lineno or 0):
             found = [inner for inner in ast.walk(node) if isinstance(inner, ast.stmt)]
             yield from sorted(found, key=lambda inner: inner.lineno)
             return
-
-
-def _targets(node: ast.stmt) -> list[ast.expr]:
-    if isinstance(node, ast.Assign):
-        return node.targets
-    return [node.target] if isinstance(node, (ast.AnnAssign, ast.AugAssign)) else []
-
-
-def _is_item(target: ast.expr) -> bool:
-    return isinstance(target, ast.Subscript)
-
-
-def _self_attributes(target: ast.expr) -> Iterator[str]:
-    if isinstance(target, (ast.Tuple, ast.List)):
-        for element in target.elts:
-            yield from _self_attributes(element)
-        return
-    while isinstance(target, (ast.Subscript, ast.Starred)):
-        target = target.value
-    if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id in ("self", "cls"):
-        yield target.attr

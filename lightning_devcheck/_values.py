@@ -22,11 +22,18 @@ INTERNAL = frozenset(vars(torch.nn.Module())) | {"_trainer", "_fabric", "_hparam
 # classes of these packages hold no tensor that is the user's to move
 SKIPPED = frozenset(sys.stdlib_module_names) | {"torch", "lightning", "pytorch_lightning", "lightning_fabric", "numpy"}
 SKIPPED |= {"lightning_utilities", "lightning_devcheck", "pandas", "tensorboard", "wandb"}
+# classes of torch that keep the user's tensors as they were given
+HOLDERS = (torch.optim.Optimizer, torch.distributions.Distribution, torch.distributions.Transform)
 
 
 def is_a(value: Any, kind: type | tuple[type, ...]) -> bool:
     """``isinstance`` by the real type: ``__class__`` may be a property."""
     return issubclass(type(value), kind)
+
+
+def is_module(value: Any) -> bool:
+    """Whether something is a `torch.nn.Module`."""
+    return is_a(value, torch.nn.Module)
 
 
 def namespace(value: Any) -> dict[str, Any]:
@@ -64,7 +71,7 @@ def registered(module: torch.nn.Module, kind: str) -> dict[str, Any]:
 def own_attributes(module: torch.nn.Module) -> list[tuple[str, Any]]:
     """What a module holds besides what torch and Lightning keep there; plain numbers and texts are left out."""
     own = object.__getattribute__(module, "__dict__")
-    return [(key, value) for key, value in own.items() if key not in INTERNAL and type(value) not in PLAIN]
+    return [(key, value) for key, value in own.items() if type(value) not in PLAIN and key not in INTERNAL]
 
 
 def attribute(value: Any, name: str) -> Any:
@@ -76,22 +83,30 @@ def attribute(value: Any, name: str) -> Any:
                 return own[kind][name]
         if name == "hparams":
             return own.get("_hparams", MISSING)  # Lightning's own property
-        return own[name] if name in own else _class_value(value, name)
+        return own[name] if name in own else _class_value(type(value), name)
     if type(value) is types.ModuleType:
         return object.__getattribute__(value, "__dict__").get(name, MISSING)
+    if is_a(value, type):
+        return _class_value(value, name)
     found = namespace(value).get(name, MISSING)
     if found is MISSING and is_a(value, (dict, tuple)):
         return next((item for suffix, item in parts(value) if suffix == f".{name}"), MISSING)
-    return _class_value(value, name) if found is MISSING else found
+    return _class_value(type(value), name) if found is MISSING else found
 
 
-def _class_value(value: Any, name: str) -> Any:
-    """A class attribute that is data: a tensor, module or container on the class itself."""
-    for cls in type(value).__mro__:
-        found = type.__getattribute__(cls, "__dict__").get(name, MISSING)
+def class_member(cls: type, name: str) -> Any:
+    """What a class or its bases store under a name, as it is stored: no descriptor is asked."""
+    for base in type.__getattribute__(cls, "__mro__"):
+        found = type.__getattribute__(base, "__dict__").get(name, MISSING)
         if found is not MISSING:
-            return found if is_a(found, (torch.Tensor, torch.nn.Module, list, tuple, dict)) else MISSING
+            return found
     return MISSING
+
+
+def _class_value(cls: type, name: str) -> Any:
+    """A class attribute that is data: a tensor, module or container on the class itself."""
+    found = class_member(cls, name)
+    return found if is_a(found, (torch.Tensor, torch.nn.Module, list, tuple, dict)) else MISSING
 
 
 def item(value: Any, key: Any) -> Any:
@@ -162,7 +177,7 @@ def _closure_parts(function: types.FunctionType) -> list[tuple[str, Any]]:
 
 
 def _is_user_class(kind: type) -> bool:
-    if any(cls is torch.optim.Optimizer for cls in kind.__mro__):
+    if any(cls in HOLDERS for cls in kind.__mro__):
         return True
     module = type.__getattribute__(kind, "__dict__").get("__module__")
     return type(module) is str and module.partition(".")[0] not in SKIPPED
@@ -181,22 +196,50 @@ def inside(value: Any, name: str, depth: int = 4, seen: set[int] | None = None) 
             yield from inside(part, name + suffix, depth - 1, seen)
 
 
-# a sub-module's name, itself, and the classes and attributes that lead to it, outermost first
-Visit = tuple[str, torch.nn.Module, tuple[tuple[type, str], ...]]
+class ModuleTree:
+    """A module and all that it registers, each module once, those nearest to the root first.
 
+    Parallel lists rather than a tuple per module: thousands of new tuples would set off the garbage collector.
 
-def walk_modules(root: torch.nn.Module, name: str = "self") -> Iterator[Visit]:
-    """Visit every sub-module once."""
-    stack: list[Visit] = [(name, root, ())]
-    seen = {id(root)}
-    while stack:
-        path, module, chain = entry = stack.pop()
-        yield entry
-        children = object.__getattribute__(module, "__dict__").get("_modules")
-        for key, child in reversed(list(dict.items(children))) if children else ():
-            if child is not None and id(child) not in seen:
-                seen.add(id(child))
-                stack.append((path + spell_child(module, key), child, (*chain, (type(module), key))))
+    Attributes:
+        modules: The modules, the root first.
+    """
+
+    def __init__(self, root: torch.nn.Module, name: str = "self") -> None:
+        self.modules = [root]
+        self._parents, self._keys, self._name = [-1], [""], name
+        seen = {id(root)}
+        for index, module in enumerate(self.modules):  # grows on the way
+            children = object.__getattribute__(module, "__dict__").get("_modules")
+            for key, child in dict.items(children) if is_a(children, dict) else ():
+                if id(child) not in seen and is_a(child, torch.nn.Module):
+                    seen.add(id(child))
+                    self.modules.append(child)
+                    self._parents.append(index)
+                    self._keys.append(key)
+
+    @functools.cached_property
+    def attributes(self) -> list[tuple[int, str, Any]]:
+        """What the modules hold besides what torch and Lightning keep there: a module's position, name and value."""
+        return [(index, *held) for index, module in enumerate(self.modules) for held in own_attributes(module)]
+
+    def path(self, index: int) -> str:
+        """What the user calls a module, ``self.heads[0]``."""
+        links: list[str] = []
+        while index:
+            parent = self._parents[index]
+            links.append(spell_child(self.modules[parent], self._keys[index]))
+            index = parent
+        return self._name + "".join(reversed(links))
+
+    def links(self, index: int) -> list[tuple[type, str]]:
+        """The classes and attributes that lead to a module, innermost first."""
+        found: list[tuple[type, str]] = []
+        while index:
+            parent = self._parents[index]
+            found.append((type(self.modules[parent]), self._keys[index]))
+            index = parent
+        return found
 
 
 def spell_child(module: torch.nn.Module, key: str) -> str:
@@ -208,13 +251,14 @@ def spell_child(module: torch.nn.Module, key: str) -> str:
 
 def tensors_of(module: torch.nn.Module, name: str = "") -> Iterator[tuple[str, torch.Tensor]]:
     """Parameters, buffers and metric states of a module and its sub-modules, with names that start with ``name``."""
-    for path, part, _ in walk_modules(module, name):
+    tree = ModuleTree(module, name)
+    for index, part in enumerate(tree.modules):
         for kind in ("_parameters", "_buffers"):
             for key, tensor in registered(part, kind).items():
-                yield path + spell_child(part, key), tensor
+                yield tree.path(index) + spell_child(part, key), tensor
         for key, state in metric_states(part):
             for suffix, tensor in inside(state, f".{key}"):
-                yield path + suffix, tensor
+                yield tree.path(index) + suffix, tensor
 
 
 def metric_states(module: torch.nn.Module) -> list[tuple[str, Any]]:

@@ -13,8 +13,9 @@ import lightning_devcheck
 
 PACKAGE = Path(lightning_devcheck.__file__).parent
 LAYERS = (
-    ("_version", "_records", "_compat"),
-    ("_render", "_devices", "_source", "_rules", "_values", "_statements"),
+    ("_version", "_records", "_compat", "_statements"),
+    ("_assignments",),
+    ("_render", "_devices", "_source", "_rules", "_values"),
     ("_report", "_naming", "_causes"),
     ("_errors", "_simulate", "_saved", "_deadline"),
     ("_graph", "_scan", "_policy", "_agreement", "_reads"),

@@ -9,12 +9,13 @@ import torch
 from lightning_devcheck._compat import no_torch_function
 from lightning_devcheck._errors import DeviceMismatchError
 from lightning_devcheck._explain._frames import Frame, read_frames
+from lightning_devcheck._explain._judge import anonymous, judge
 from lightning_devcheck._explain._messages import GRAD_SCALER, Match, recognize
-from lightning_devcheck._explain._scene import Scene, anonymous
+from lightning_devcheck._explain._scene import Scene
 from lightning_devcheck._report import Report
 from lightning_devcheck._rules import make_finding
-from lightning_devcheck._source import user_lines
-from lightning_devcheck._values import is_a
+from lightning_devcheck._source import class_source, user_lines
+from lightning_devcheck._values import is_module
 
 RAISED = (RuntimeError, ValueError, TypeError, AssertionError)  # what torch and its friends raise
 MAX_CAUSES = 10
@@ -63,8 +64,9 @@ def explain(exception: BaseException, module: torch.nn.Module | None = None) -> 
         return Report(not_checked=(match.message.cause,))
     with no_torch_function():
         frames = [frame for one in chain[chain.index(error) :] for frame in read_frames(one.__traceback__)]
-        scene = Scene(match, tuple(frames), module if module is not None else _root(frames))
-        return Report((scene.finding(),), {"tensors": scene.counted})
+        name, root = ("self", module) if module is not None else _root(frames)
+        scene = Scene(match, tuple(frames), root, name)
+        return Report((judge(scene),), {"tensors": scene.counted})
 
 
 def explain_text(text: str) -> Report | None:
@@ -127,11 +129,12 @@ def _from_grad_scaler(error: BaseException) -> Match | None:
     return Match(GRAD_SCALER, ("cpu",)) if scaler else None
 
 
-def _root(frames: Sequence[Frame]) -> torch.nn.Module | None:
+def _root(frames: Sequence[Frame]) -> tuple[str, torch.nn.Module | None]:
     """The module that is trained: the outermost one that a frame of the user's or of the Trainer's works for."""
     for frame in frames:
         for name in ("pl_module", "lightning_module", "model", "module", *(("self",) if frame.is_user else ())):
             value = frame.names.get(name)
-            if is_a(value, torch.nn.Module):
-                return value
-    return None
+            if is_module(value):
+                plain = frame.is_user and class_source(type(value)) is None  # no class of the user's says ``self``
+                return (name if plain else "self"), value
+    return "self", None

@@ -8,14 +8,16 @@ from typing import Any
 
 import torch
 
+from lightning_devcheck._assignments import spell
+from lightning_devcheck._explain._calls import own_nodes
 from lightning_devcheck._explain._frames import Frame
+from lightning_devcheck._explain._locate import Named
 from lightning_devcheck._explain._messages import Match
-from lightning_devcheck._explain._names import Named
 from lightning_devcheck._graph import trace_of, walk
 from lightning_devcheck._records import Origin
 from lightning_devcheck._source import class_body, class_source, line_of, parse
 from lightning_devcheck._statements import is_factory, is_move
-from lightning_devcheck._values import inside, is_a
+from lightning_devcheck._values import ModuleTree, inside, is_a
 
 HOOKS = ("register_hook", "register_post_accumulate_grad_hook", "register_full_backward_hook", "register_prehook")
 
@@ -32,6 +34,7 @@ def blame_backward(
         function = getattr(type(node), "_forward_cls", None)
         line = None if function is None else _backward_line(function, certain=not match.node)
         if function is not None and line is not None and match.node in ("", type(node).__name__):
+            used = used or _applied(function.__name__, frames, root)
             return Named(f"{function.__name__}.backward", line, "backward"), used
         if used is not None and match.node == type(node).__name__:
             return Named(match.node, used, "backward"), used
@@ -72,18 +75,48 @@ def _leaving(function: ast.FunctionDef, certain: bool) -> ast.stmt | None:
 
 def _hooks(name: str | None, frames: Sequence[Frame], root: torch.nn.Module | None) -> Iterator[Named]:
     """Lines of the user's that register a hook which moves its gradient, or one of that name."""
-    files = [source[0] for cls in (type(root).__mro__ if root is not None else ()) if (source := class_source(cls))]
-    files += [frame.filename for frame in frames if frame.is_user]
-    for filename in dict.fromkeys(files):
-        tree = parse(filename)
-        functions = {n.name: n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)} if tree else {}
-        for node in ast.walk(tree) if tree else ():
+    for filename, nodes, functions in _regions(frames, root):
+        for node in nodes:
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in HOOKS:
                 hook = _hook_of(node, functions)
                 leaving = hook is not None and any(is_move(n) or is_factory(n) for n in ast.walk(hook))
                 if leaving and name in (None, "", _hook_name(node)):
-                    owner = ast.unparse(node.func.value).replace("'", '"')
+                    owner = spell(node.func.value)
                     yield Named(f"hook on {owner}", line_of(filename, node.lineno), "hook")
+
+
+def _regions(
+    frames: Sequence[Frame], root: torch.nn.Module | None
+) -> Iterator[tuple[str, Iterator[ast.AST], dict[str, ast.FunctionDef]]]:
+    """The code that may have built the graph: the classes of the modules, the functions around backward."""
+    kinds = {type(module) for module in ModuleTree(root).modules} if root is not None else set()
+    for cls in dict.fromkeys(cls for kind in kinds for cls in kind.__mro__):
+        source = class_source(cls)
+        body = list(class_body(*source)) if source else []
+        if source and body:
+            yield source[0], ast.walk(body[0]), _functions(source[0])
+    for frame in frames:
+        tree = parse(frame.filename) if frame.is_user else None
+        if tree is not None:
+            scopes = (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef))
+            around = [n for n in scopes if n.lineno <= frame.lineno <= (n.end_lineno or 0)]
+            yield frame.filename, ast.walk(around[0]) if around else own_nodes(tree), _functions(frame.filename)
+
+
+def _functions(filename: str) -> dict[str, ast.FunctionDef]:
+    tree = parse(filename)
+    return {n.name: n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)} if tree else {}
+
+
+def _applied(name: str, frames: Sequence[Frame], root: torch.nn.Module | None) -> Origin | None:
+    """The line that applies a custom Function, where there is one alone."""
+    lines = {
+        line_of(filename, node.lineno)
+        for filename, nodes, _ in _regions(frames, root)
+        for node in nodes
+        if isinstance(node, ast.Attribute) and node.attr == "apply" and spell(node.value).rpartition(".")[2] == name
+    }
+    return lines.pop() if len(lines) == 1 else None
 
 
 def _hook_of(call: ast.Call, functions: dict[str, ast.FunctionDef]) -> ast.AST | None:

@@ -1,4 +1,4 @@
-"""The frames of a traceback: what the failing expression of each mentions, read without running anything."""
+"""The frames of a traceback and the expression that failed in each, read without running anything."""
 
 from __future__ import annotations
 
@@ -8,39 +8,14 @@ import linecache
 import sys
 import textwrap
 import types
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from lightning_devcheck._records import Origin
 from lightning_devcheck._source import is_framework, line_of
-from lightning_devcheck._values import MISSING, attribute, inside, is_a, is_metric, item, parts, tensors_of
+from lightning_devcheck._values import MISSING
 
 MAX_FRAMES = 200
-MAX_TENSORS = 2_000
-
-
-@dataclass(frozen=True, slots=True)
-class Mention:
-    """A name, attribute or subscript in an expression, and what it stands for.
-
-    Attributes:
-        text: As it is written.
-        value: What it holds.
-    """
-
-    text: str
-    value: Any
-
-    def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """The tensors in it, each with its name."""
-        for name, found in itertools.islice(inside(self.value, self.text), MAX_TENSORS):
-            if is_a(found, torch.Tensor):
-                yield name, found
-            elif is_a(found, torch.nn.Module):
-                yield from tensors_of(found, name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +29,7 @@ class Frame:
         names: Its local variables.
         globals: Its module's variables.
         position: First line, last line, first column, last column of the failing expression, where Python tells.
+        depth: 0 for a frame of the traceback; for a function that has returned, how many calls lead to it.
     """
 
     filename: str
@@ -61,7 +37,8 @@ class Frame:
     code: types.CodeType
     names: dict[str, Any]
     globals: dict[str, Any]
-    position: tuple[int | None, int | None, int | None, int | None]
+    position: tuple[int | None, int | None, int | None, int | None] = (None, None, None, None)
+    depth: int = 0
 
     @property
     def is_user(self) -> bool:
@@ -86,9 +63,17 @@ class Frame:
                 lines[-1] = lines[-1][:end]
                 lines[0] = lines[0][start:]
                 tree = _parse(b"".join(lines).decode(errors="replace"))
-                if tree is not None:
+                if tree is not None and not self._is_target(tree):
                     return tree
         return self.statement()
+
+    def _is_target(self, tree: ast.AST) -> bool:
+        """Whether storing failed: Python points to the target alone."""
+        body = getattr(tree, "body", [])
+        value = body[0].value if len(body) == 1 and isinstance(body[0], ast.Expr) else None
+        whole = self.statement() if isinstance(value, (ast.Attribute, ast.Subscript)) else None
+        stored = [node for node in ast.walk(whole) if isinstance(node, ast.Assign)] if whole is not None else []
+        return any(ast.unparse(target) == ast.unparse(value) for node in stored for target in node.targets if value)
 
     def statement(self) -> ast.AST | None:
         """The syntax tree of the statement around the failing line."""
@@ -142,86 +127,3 @@ def _parse(text: str) -> ast.AST | None:
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             continue
     return None
-
-
-def mentions(tree: ast.AST | None, frame: Frame) -> list[Mention]:
-    """What an expression mentions, in the order it is written: tensors, modules, containers, plain objects."""
-    found: list[Mention] = []
-    pending = [] if tree is None else [tree]
-    while pending:
-        node = pending.pop()
-        if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)):
-            text, value = evaluate(node, frame)
-            if value is not MISSING and _is_data(value):
-                found.append(Mention(text, value))
-                pending += _slices(node)
-                continue
-            if isinstance(node, ast.Name) or _is_dotted(node):
-                continue
-        if isinstance(node, ast.Call):
-            pending += reversed([_receiver(node.func, frame), *node.args, *(word.value for word in node.keywords)])
-        else:
-            pending += reversed(list(ast.iter_child_nodes(node)))
-    return found
-
-
-def _receiver(function: ast.expr, frame: Frame) -> ast.AST:
-    """What a call reads tensors from: a callable that holds some, or the object whose method it is."""
-    _, value = evaluate(function, frame)
-    holds = value is not MISSING and type(value) is not types.FunctionType
-    if (holds and _is_data(value)) or not isinstance(function, ast.Attribute):
-        return function
-    _, owner = evaluate(function.value, frame)
-    own_method = is_a(owner, torch.nn.Module) and not is_metric(owner)
-    return ast.Tuple([], ast.Load()) if own_method else function.value
-
-
-def _slices(node: ast.AST) -> list[ast.AST]:
-    """The subscripts along a chain of attributes and subscripts."""
-    found: list[ast.AST] = []
-    while isinstance(node, (ast.Attribute, ast.Subscript)):
-        if isinstance(node, ast.Subscript):
-            found.append(node.slice)
-        node = node.value
-    return found
-
-
-def _is_dotted(node: ast.AST) -> bool:
-    while isinstance(node, ast.Attribute):
-        node = node.value
-    return isinstance(node, ast.Name)
-
-
-def _is_data(value: Any) -> bool:
-    if is_a(value, (torch.Tensor, torch.nn.Module, torch.Generator, list, tuple, dict)):
-        return True
-    if type(value) in (types.ModuleType, types.BuiltinFunctionType) or is_a(value, type):
-        return False
-    return bool(parts(value))
-
-
-def evaluate(node: ast.AST, frame: Frame) -> tuple[str, Any]:
-    """The longest part of a name, attribute or subscript up to the first tensor, and its stored value."""
-    if isinstance(node, ast.Name):
-        return node.id, frame.lookup(node.id)
-    if isinstance(node, ast.Starred):
-        return evaluate(node.value, frame)
-    if not isinstance(node, (ast.Attribute, ast.Subscript)):
-        return "", MISSING
-    text, base = evaluate(node.value, frame)
-    if base is MISSING or is_a(base, torch.Tensor):
-        return text, base
-    if isinstance(node, ast.Attribute):
-        return f"{text}.{node.attr}", attribute(base, node.attr)
-    key = _key(node.slice, frame)
-    spelled = f'"{key}"' if type(key) is str else str(key) if type(key) is int else ""
-    return f"{text}[{spelled}]", item(base, key)
-
-
-def _key(node: ast.expr, frame: Frame) -> Any:
-    if isinstance(node, ast.Constant):
-        return node.value
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
-        return -node.operand.value if type(node.operand.value) is int else None
-    _, value = evaluate(node, frame)
-    return value

@@ -84,13 +84,17 @@ CATALOGUE: tuple[Message, ...] = (
     _message(
         "optimizer-state-devices",
         r"Tensors of the same index must be on the same device and (?:the same )?dtype|state_steps.{0,80}on CUDA"
+        r"|state_steps should not be CUDA tensors|must have same dtype, device, and layout"
         r"|`?(?:fused|capturable)=True`?.{0,80}(?:on|CUDA|supported device)",
         "optimizer-device",
     ),
     _message(
         "same-device",
         r"(?:[Ee]xpected|[Aa]ll|[Ee]xpect) .{0,60}?to be on (?:the )?same device|must be on the same (?:CUDA )?device"
-        r"(?:\. Received (?P<a>DEVICE) and (?P<b>DEVICE))?|should be on the same device",
+        r"(?:\. Received (?P<a>DEVICE) and (?P<b>DEVICE))?|should be on the same device|must be on same device"
+        r"|[Ee]xpected device (?P<expected>DEVICE) but got device (?P<found>DEVICE)"
+        r"|to have the same device as tensor for argument|(?:arguments|tensors) are located on different GPUs"
+        r"|\bmust be (?:a )?(?:CUDA|cuda) tensors?\b|Placeholder storage has not been allocated on MPS device",
         "mixed-devices",
     ),
     _message(
@@ -98,6 +102,13 @@ CATALOGUE: tuple[Message, ...] = (
         r"Input and (?:hidden|parameter) tensors are not at the same device, found input tensor at (?P<a>DEVICE) and "
         r"(?P<argument>\w+) tensor at (?P<b>DEVICE)",
         "mixed-devices",
+    ),
+    _message(
+        "meta-tensor",
+        r"Tensor on device DEVICE is not on the expected device meta"
+        r"|Cannot copy out of meta tensor; no data",
+        "meta-parameter",
+        "A tensor on the meta device has a shape and no data.",
     ),
     _message(
         "fake-tensor-devices",
@@ -158,7 +169,9 @@ CATALOGUE: tuple[Message, ...] = (
         "ddp-several-device-types",
         r"DistributedDataParallel's input module must be on the same type of devices|"
         r"DistributedDataParallel device_ids and output_device arguments only work with "
-        r"single-device/multiple-device GPU modules",
+        r"single-device/multiple-device GPU modules"
+        r"|module must have its parameters and buffers on device (?P<expected>DEVICE) \(device_ids\[0\]\) but found "
+        r"one of them on device: (?P<found>DEVICE)",
         "parameter-device",
         _WRAP,
         "make every layer in __init__ or configure_model, and move none of them by hand",
@@ -179,6 +192,13 @@ CATALOGUE: tuple[Message, ...] = (
         "host-read",
         "NumPy reads host memory; this tensor is on a device.",
         "value.detach().cpu().numpy(), once per logging interval rather than in every step",
+    ),
+    _message(
+        "pin-memory",
+        r"cannot pin '(?:torch\.)?(?P<found>cuda|meta|xpu|mps)[\w.]*' only dense CPU tensors can be pinned",
+        "batch-device",
+        "A loader pins host memory; this tensor is on a device already: the dataset or collate_fn put it there.",
+        "leave moving the batch to Lightning: no .cuda() or .to() in the dataset or collate_fn, or pin_memory=False",
     ),
     _message(
         "no-such-device",

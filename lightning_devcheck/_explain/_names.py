@@ -5,105 +5,26 @@ from __future__ import annotations
 import ast
 import sys
 import types
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
+from lightning_devcheck._assignments import spell
 from lightning_devcheck._devices import device_of
-from lightning_devcheck._explain._bindings import Binding, find_binding
-from lightning_devcheck._explain._frames import Frame, evaluate, mentions
+from lightning_devcheck._explain._bindings import Binding, base_of, find_binding
+from lightning_devcheck._explain._calls import MAX_DEPTH, frame_inside, returned
+from lightning_devcheck._explain._frames import Frame
+from lightning_devcheck._explain._locate import Named, locate
+from lightning_devcheck._explain._mentions import callees, evaluate, makes_tensor, mentions
 from lightning_devcheck._records import Origin
-from lightning_devcheck._scan import unregistered
-from lightning_devcheck._source import attribute_origin, class_body, class_source, is_host, line_of, parse
-from lightning_devcheck._statements import is_factory, is_move
-from lightning_devcheck._values import (
-    Visit,
-    inside,
-    is_a,
-    is_metric,
-    metric_states,
-    own_attributes,
-    spell_child,
-    tensors_of,
-    walk_modules,
-)
+from lightning_devcheck._source import is_host, line_of, parse, part_origin
+from lightning_devcheck._statements import is_move
+from lightning_devcheck._values import MISSING, inside, is_a, is_module, tensors_of
 
 MAX_STEPS = 12  # from an assignment to the one before
-
-
-@dataclass(frozen=True, slots=True)
-class Named:
-    """A tensor's name and history.
-
-    Attributes:
-        name: As the user types it.
-        origin: The line that made it.
-        kind: Where it is kept: ``local``, ``registered``, ``attribute``, ``module`` (a part of a module that is not
-            registered), ``metric``, ``batch``, ``optimizer``, ``global`` or ``call`` (made in the expression itself).
-    """
-
-    name: str
-    origin: Origin | None
-    kind: str
-
-
-def locate(root: torch.nn.Module | None, wanted: Any) -> Named | None:
-    """Find an object in a module tree, by identity."""
-    if root is None:
-        return None
-    modules = list(walk_modules(root))
-    for path, module, chain in modules:
-        own = object.__getattribute__(module, "__dict__")
-        for held in (own.get("_parameters"), own.get("_buffers")):
-            for key, value in dict.items(held) if held else ():
-                if value is wanted:
-                    name, links = path + spell_child(module, key), [*chain, (type(module), key)]
-                    line = _data_line(type(root), name) or _first_line(reversed(links))
-                    return Named(name, line, "registered")
-        states = metric_states(module) if "_defaults" in own else []
-        if any(found is wanted for _, state in states for _, found in inside(state, "")):
-            return Named(path, _first_line(reversed(chain)), "metric")
-    return _among_unregistered(root, modules, wanted)
-
-
-def _among_unregistered(root: torch.nn.Module, modules: Sequence[Visit], wanted: Any) -> Named | None:
-    for place in unregistered(root, modules):
-        if place.value is wanted:
-            return Named(place.name, place.origin, "attribute")
-        held = place.value
-        if isinstance(held, torch.nn.Module):
-            for name, tensor in tensors_of(held, place.name):
-                if tensor is wanted:
-                    metric = is_metric(held)
-                    return Named(place.name if metric else name, place.origin, "metric" if metric else "module")
-    return _attribute_with(modules, wanted)
-
-
-def _attribute_with(modules: Sequence[Visit], wanted: Any) -> Named | None:
-    """Find what is no part of a scan: a generator, hyper-parameters."""
-    for path, module, _ in modules:
-        for key, value in own_attributes(module):
-            spelled = f"{path}.{'hparams' if key == '_hparams' else key}"
-            name = next((name for name, found in inside(value, spelled) if found is wanted), None)
-            if name is not None:
-                return Named(name, attribute_origin(type(module), key), "attribute")
-    return None
-
-
-def _data_line(owner: type, name: str) -> Origin | None:
-    """The line of a class that puts other memory into a parameter: ``self.layer.weight.data = tensor``."""
-    for source in filter(None, map(class_source, owner.__mro__)):
-        for node in class_body(*source):
-            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]).replace("'", '"') == f"{name}.data":
-                return line_of(source[0], node.lineno)
-    return None
-
-
-def _first_line(links: Iterable[tuple[type, str]]) -> Origin | None:
-    """The innermost of the classes on the way that has a line of the user's for the attribute."""
-    return next((line for cls, key in links if (line := attribute_origin(cls, key)) is not None), None)
+DISPLAYS = (ast.List, ast.Tuple, ast.Dict, ast.ListComp, ast.DictComp)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +34,10 @@ class Search:
     Attributes:
         frames: The traceback's frames, outermost first.
         root: The module that is trained.
-        wanted: The tensor.
+        wanted: The tensor, or None where only its device is known.
         device: Where it is.
         expected: Where it should be.
+        root_name: What the user calls the root.
     """
 
     frames: Sequence[Frame]
@@ -123,133 +45,230 @@ class Search:
     wanted: Any
     device: torch.device | None
     expected: torch.device | None
+    root_name: str = "self"
 
     def name(self, index: int) -> Named | None:
         """Name the tensor, which the frame of that index met."""
-        located = locate(self.root, self.wanted)
+        located = self.locate(self.wanted)
         if located is not None:
-            return located
+            return self._as_typed(located, index)
         for position in range(index, -1, -1):
-            frame = self.frames[position]
-            if frame.is_user:
+            if self.frames[position].is_user:
                 return self._in_user_frame(position)
         return None
+
+    def locate(self, wanted: Any) -> Named | None:
+        """Find an object in the module that is trained, with the line that made it."""
+        found = locate(self.root, wanted, self.root_name)
+        if found is None or found.origin is not None or self.root_name == "self":
+            return found
+        for position in range(len(self.frames) - 1, -1, -1):
+            frame = self.frames[position]
+            if frame.is_user and frame.names.get(self.root_name) is self.root:
+                return replace(found, origin=self.follow(position, self.root_name, frame.lineno).origin)
+        return found
+
+    def _as_typed(self, located: Named, index: int) -> Named:
+        """The attribute that the failing line names, where several hold the same tensor."""
+        frame = self.frames[index]
+        if located.kind == "attribute" and frame.lookup("self") is self.root:
+            names = [name for name, tensor in self._held(frame.failing(), frame) if tensor is self.wanted]
+            typed = next((name for name in names if base_of(name) == "self"), located.name)
+            if located.name not in names and typed != located.name:
+                return self.follow(index, typed, frame.lineno)
+        return located
 
     def _in_user_frame(self, position: int) -> Named | None:
         frame = self.frames[position]
         found = self._mentioned(frame.failing(), frame) or self._mentioned(frame.statement(), frame)
         if found is None:
-            return made_in_place(frame, self.device)
+            return self.made_here(position)
         name, tensor = found
         if tensor is not self.wanted:
-            return locate(self.root, tensor) or replace(self, wanted=tensor).follow(position, name, frame.lineno)
-        return self.follow(position, name, frame.lineno)
+            return self.locate(tensor) or replace(self, wanted=tensor).follow(position, name, frame.lineno)
+        followed = self.follow(position, name, frame.lineno)
+        return self._as_metric(frame, followed) or followed
+
+    def _held(self, tree: ast.AST | None, frame: Frame) -> list[tuple[str, torch.Tensor]]:
+        return [pair for mention in mentions(tree, frame) for pair in mention.tensors()]
 
     def _mentioned(self, tree: ast.AST | None, frame: Frame) -> tuple[str, Any] | None:
         """The mention that holds the tensor; else, as it may be a view, the first tensor that is where it is."""
-        held = [(name, tensor) for mention in mentions(tree, frame) for name, tensor in mention.tensors()]
+        held = self._held(tree, frame)
         exact = next((pair for pair in held if pair[1] is self.wanted), None)
-        if exact is not None or any(is_factory(node) for node in (ast.walk(tree) if tree else ())):
+        if exact is not None or (tree is not None and any(makes_tensor(node, frame) for node in ast.walk(tree))):
             return exact
         near = [pair for pair in held if pair[1].dim() and device_of(pair[1]) == self.device]
         return next(iter(near), None)
 
+    def _as_metric(self, frame: Frame, followed: Named) -> Named | None:
+        """The metric whose state the tensor is."""
+        for mention in mentions(frame.failing(), frame):
+            for name, held in inside(mention.value, mention.text):
+                found = locate(held, self.wanted, name) if is_module(held) else None
+                if found is not None and found.kind == "metric":
+                    return replace(found, origin=found.origin or followed.origin)
+        return None
+
     def follow(self, position: int, name: str, lineno: int, steps: int = MAX_STEPS) -> Named:
         """Follow a name back to the line that decided its device."""
         frame = self.frames[position]
-        base = ast_base(name)
-        if base == "self":
-            owner, attribute = frame.lookup("self"), name.removeprefix("self.").partition(".")[0].partition("[")[0]
-            return Named(name, attribute_origin(type(owner), attribute), "attribute")
-        binding = find_binding(frame, base, lineno) if steps else None
+        base = base_of(name)
+        owner = frame.lookup(base)
+        if base == "self" or is_a(owner, type):
+            attribute = base_of(name.partition(".")[2])
+            kept = part_origin(owner if is_a(owner, type) else type(owner), attribute, name)
+            return Named(name, kept, "attribute" if base == "self" else "global")
+        binding = find_binding(frame, name, lineno) if steps else None
         if binding is None:
             return Named(name, None, "local")
         made = line_of(frame.filename, binding.lineno, binding.function)
+        named = Named(name, made, "local" if binding.function else "global")
         if binding.kind == "argument":
             return self._argument(position, name, made, steps)
         if binding.kind == "loop":
-            return self._loop(position, binding, Named(name, made, "local"), steps)
+            return self._loop(position, binding, replace(named, kind="local"), steps)
         if binding.kind == "import":
             return Named(name, _imported(frame, base) or made, "global")
         if binding.kind == "value" and binding.value is not None:
-            return self._value(position, binding, Named(name, made, "local" if binding.function else "global"), steps)
-        return Named(name, made, "local")
+            return self._evidence(position, binding, named, steps) or named
+        return replace(named, kind="local")
 
     def _argument(self, position: int, name: str, made: Origin, steps: int) -> Named:
         """What came in through a call: name it as the caller does."""
+        if self.frames[position].depth:
+            return Named(name, None, "unknown")  # the caller of a function that has returned is not kept
         for outer in range(position - 1, -1, -1):
             frame = self.frames[outer]
             if is_host(frame.filename):
                 break
             if frame.is_user:
-                held = [pair for mention in mentions(frame.failing(), frame) for pair in mention.tensors()]
-                found = next((text for text, tensor in held if tensor is self.wanted), None)
-                if found is not None:
-                    return self.follow(outer, found, frame.lineno, steps - 1)
-                return made_in_place(frame, self.device) or Named(name, made, "local")
+                held = self._held(frame.failing(), frame)
+                exact = [text for text, tensor in held if tensor is self.wanted]
+                made_there = None if exact else self.made_here(outer)
+                near = [] if made_there else [text for text, tensor in held if self._is_wrong(tensor)]
+                for text in exact or near[:1]:
+                    return self.follow(outer, text, frame.lineno, steps - 1)
+                return made_there or Named(name, made, "local")
         return Named(name, None, "batch")
+
+    def _is_wrong(self, tensor: torch.Tensor) -> bool:
+        return bool(tensor.dim()) and device_of(tensor) == self.device != self.expected
 
     def _loop(self, position: int, binding: Binding, named: Named, steps: int) -> Named:
         """What a loop took out of something: name it as a part of that."""
-        for place in (position, position - 1):  # a generator's first iterable belongs to the frame around it
-            frame = self.frames[max(place, 0)]
-            for mention in mentions(binding.value, frame):
-                for name, tensor in mention.tensors():
-                    if tensor is self.wanted:
-                        return self.follow(max(place, 0), name, binding.lineno, steps - 1)
-        return named
+        frame = self.frames[position]
+        inner = frame.code.co_name.startswith("<") and position > 0
+        for place in (position, position - 1) if inner else (position,):  # a generator's first iterable is outside
+            held = self._held(binding.value, self.frames[place])
+            exact = [name for name, tensor in held if tensor is self.wanted]
+            rows = [name for name, tensor in held if self._is_wrong(tensor)]  # a row of a tensor is a new tensor
+            for name in exact or rows[:1]:
+                return self.follow(place, name, binding.lineno, steps - 1)
+        return self._from_calls(position, binding.value, named, steps) or named
 
-    def _value(self, position: int, binding: Binding, named: Named, steps: int) -> Named:
+    def _evidence(self, position: int, binding: Binding, named: Named, steps: int) -> Named | None:
+        """What in an assigned expression decided the device; None where nothing tells."""
         frame, value = self.frames[position], binding.value
-        if value is None:
-            return named
+        if value is None or steps <= 0:
+            return None
         moved = self._misplaced_module(value, frame)
         if moved is not None:
-            return Named(moved, named.origin, "registered")
-        calls = [node for node in ast.walk(value) if isinstance(node, ast.Call)]
-        if any(is_factory(call) or is_move(call) for call in calls):
+            return replace(named, name=moved, kind="registered")
+        held = list(self._others(value, frame, base_of(named.name)))
+        for name, tensor in held:
+            if tensor is self.wanted:
+                return self.follow(position, name, binding.lineno, steps - 1)
+        if any(makes_tensor(node, frame) or _moves(node) for node in ast.walk(value)) or isinstance(value, DISPLAYS):
             return named
-        if isinstance(value, (ast.List, ast.Tuple, ast.Dict, ast.ListComp, ast.DictComp)):
-            return named
+        for name, tensor in held:
+            if self._is_wrong(tensor):
+                return self._earlier(position, binding, named, name, tensor, steps)
+        return self._from_calls(position, value, named, steps) or self._derived(position, binding, named, steps)
+
+    def _others(self, value: ast.expr, frame: Frame, base: str) -> Iterator[tuple[str, torch.Tensor]]:
+        """Tensors that an expression mentions, besides those of modules and of the name that it is assigned to."""
         for mention in mentions(value, frame):
-            for name, tensor in mention.tensors():
-                if ast_base(name) == ast_base(named.name) or is_a(mention.value, torch.nn.Module):
-                    continue
-                if tensor.dim() and device_of(tensor) == self.device != self.expected:
-                    return self._earlier(position, binding, named, name, tensor, steps)
-        return named
+            if not is_module(mention.value):
+                yield from (pair for pair in mention.tensors() if base_of(pair[0]) != base)
 
     def _earlier(
         self, position: int, binding: Binding, named: Named, name: str, tensor: torch.Tensor, steps: int
     ) -> Named:
         """The value was computed from a tensor that was on the wrong device already."""
         search = replace(self, wanted=tensor)
-        found = locate(self.root, tensor) or search.follow(position, name, binding.lineno, steps - 1)
+        found = self.locate(tensor) or search.follow(position, name, binding.lineno, steps - 1)
         return replace(found, name=named.name) if found.kind == "batch" and binding.unpacked else found
+
+    def _derived(self, position: int, binding: Binding, named: Named, steps: int) -> Named | None:
+        """The value was computed from a variable that is gone, or from what the name held before."""
+        frame = self.frames[position]
+        for node in ast.walk(binding.value) if binding.value else ():
+            if not isinstance(node, ast.Name):
+                continue
+            own = node.id == base_of(named.name)
+            if own or frame.lookup(node.id) is MISSING:
+                before = find_binding(frame, node.id, binding.lineno)
+                if before is not None and before.lineno < binding.lineno:
+                    found = self.follow(position, node.id, binding.lineno, steps - 1)
+                    if found.origin is not None:
+                        return replace(found, name=named.name)
+        return None
+
+    def _from_calls(self, position: int, value: ast.AST | None, named: Named | None, steps: int) -> Named | None:
+        """A function of the user's made it: the line in there."""
+        frame = self.frames[position]
+        running = [other.code for other in self.frames]
+        for node, function, owner in callees(value, frame) if value and frame.depth < MAX_DEPTH else ():
+            for result in returned(function) if function.__code__ not in running else ():
+                inner = frame_inside(function, owner, frame, result.lineno)
+                search = replace(self, frames=(*self.frames[: position + 1], inner))
+                line = line_of(inner.filename, result.lineno, function.__name__)
+                own = Named(named.name if named else spell(node), line, "local" if named else "call")
+                found = search._evidence(position + 1, Binding("value", result.lineno, result), own, steps - 1)
+                if found is not None and found.origin is not None and found.kind not in ("registered", "unknown"):
+                    return found
+        return None
 
     def _misplaced_module(self, value: ast.expr, frame: Frame) -> str | None:
         """The module whose output this is, where all of the module is on the wrong device."""
         if not isinstance(value, ast.Call):
             return None
         text, module = evaluate(value.func, frame)
-        if not is_a(module, torch.nn.Module):
+        if not is_module(module):
             return None
         devices = {device_of(tensor) for _, tensor in tensors_of(module)}
         return text if devices == {self.device} and self.device != self.expected else None
+
+    def made_here(self, position: int) -> Named | None:
+        """What the failing expression of a frame makes itself, or has a function of the user's make."""
+        frame = self.frames[position]
+        made = made_in_place(frame, self.device)
+        if made is not None:
+            return made
+        for tree in (frame.failing(), frame.statement()):
+            found = self._from_calls(position, tree, None, MAX_STEPS)
+            if found is not None:
+                return found
+        return None
 
 
 def made_in_place(frame: Frame, device: torch.device | None) -> Named | None:
     """The tensor that the failing expression makes itself, without a device."""
     for tree in (frame.failing(), frame.statement()):
         for node in ast.walk(tree) if tree is not None else ():
-            if device is not None and device.type == "cpu" and is_factory(node):
-                return Named(ast.unparse(node).replace("'", '"'), frame.origin, "call")
+            if device is not None and device.type == "cpu" and makes_tensor(node, frame):
+                return Named(spell(node), frame.origin, "call")
     return None
 
 
-def ast_base(name: str) -> str:
-    """The variable that a name starts with."""
-    return name.partition(".")[0].partition("[")[0].partition("(")[0]
+def _moves(node: ast.AST) -> bool:
+    """Whether a call copies to a device: ``.to(torch.float16)`` does not."""
+    if not is_move(node) or not isinstance(node, ast.Call):
+        return False
+    given = [*node.args, *(word.value for word in node.keywords if word.arg != "non_blocking")]
+    dtypes = [isinstance(a, ast.Attribute) and type(getattr(torch, a.attr, None)) is torch.dtype for a in given]
+    return not given or not all(dtypes)
 
 
 def _imported(frame: Frame, name: str) -> Origin | None:

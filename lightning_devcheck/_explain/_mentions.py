@@ -1,0 +1,205 @@
+"""What an expression mentions, and what that stands for, looked up without running anything."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import types
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from lightning_devcheck._explain._calls import MAX_DEPTH, frame_inside, getter_of, method_of, returned, unwrap
+from lightning_devcheck._explain._frames import Frame
+from lightning_devcheck._statements import FACTORIES, OLD_FACTORIES, device_argument, is_factory
+from lightning_devcheck._values import MISSING, attribute, inside, is_a, is_metric, item, parts, tensors_of
+
+MAX_TENSORS = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Mention:
+    """A name, attribute or subscript in an expression, and what it stands for.
+
+    Attributes:
+        text: As it is written.
+        value: What it holds.
+    """
+
+    text: str
+    value: Any
+
+    def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """The tensors in it, each with its name."""
+        for name, found in itertools.islice(inside(self.value, self.text), MAX_TENSORS):
+            if is_a(found, torch.Tensor):
+                yield name, found
+            elif is_a(found, torch.nn.Module):
+                yield from tensors_of(found, name)
+
+
+def mentions(tree: ast.AST | None, frame: Frame) -> list[Mention]:
+    """What an expression mentions, in the order it is written: tensors, modules, containers, plain objects."""
+    found: list[Mention] = []
+    pending = [] if tree is None else [tree]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript, ast.Call)):
+            text, value = evaluate(node, frame)
+            if value is not MISSING and _is_data(value):
+                found.append(Mention(text, value))
+                pending += _slices(node)
+                continue
+            if isinstance(node, ast.Name) or _is_dotted(node):
+                continue
+        if isinstance(node, ast.Call):
+            pending += reversed([_receiver(node.func, frame), *node.args, *(word.value for word in node.keywords)])
+        else:
+            pending += reversed(list(ast.iter_child_nodes(node)))
+    return found
+
+
+def _receiver(function: ast.expr, frame: Frame) -> ast.AST:
+    """What a call reads tensors from: a callable that holds some, or the object whose method it is."""
+    _, value = evaluate(function, frame)
+    holds = value is not MISSING and type(value) is not types.FunctionType
+    if (holds and _is_data(value)) or not isinstance(function, ast.Attribute):
+        return function
+    _, owner = evaluate(function.value, frame)
+    own_method = is_a(owner, torch.nn.Module) and not is_metric(owner)
+    return ast.Tuple([], ast.Load()) if own_method else function.value
+
+
+def _slices(node: ast.AST) -> list[ast.AST]:
+    """The subscripts along a chain of attributes and subscripts."""
+    found: list[ast.AST] = []
+    while isinstance(node, (ast.Attribute, ast.Subscript)):
+        if isinstance(node, ast.Subscript):
+            found.append(node.slice)
+        node = node.value
+    return found
+
+
+def _is_dotted(node: ast.AST) -> bool:
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return isinstance(node, ast.Name)
+
+
+def _is_data(value: Any) -> bool:
+    if is_a(value, (torch.Tensor, torch.nn.Module, torch.Generator, list, tuple, dict)):
+        return True
+    if type(value) in (types.ModuleType, types.BuiltinFunctionType) or is_a(value, type):
+        return False
+    return bool(parts(value))
+
+
+def evaluate(node: ast.AST, frame: Frame) -> tuple[str, Any]:
+    """The longest part of a name, attribute or subscript up to the first tensor, and its stored value."""
+    if isinstance(node, ast.Name):
+        return node.id, frame.lookup(node.id)
+    if isinstance(node, ast.Starred):
+        return evaluate(node.value, frame)
+    if isinstance(node, ast.Call):
+        return _evaluate_call(node, frame)
+    if not isinstance(node, (ast.Attribute, ast.Subscript)):
+        return "", MISSING
+    text, base = evaluate(node.value, frame)
+    if base is MISSING or is_a(base, torch.Tensor):
+        return text, base
+    if isinstance(node, ast.Attribute):
+        value = attribute(base, node.attr)
+        if value is MISSING and (getter := getter_of(base, node.attr)) is not None:
+            return _given_back(text, base, getter, frame)
+        return f"{text}.{node.attr}", value
+    return _item(text, base, _key(node.slice, frame))
+
+
+def _item(text: str, base: Any, key: Any) -> tuple[str, Any]:
+    spelled = f'"{key}"' if type(key) is str else str(key) if type(key) is int else ""
+    return f"{text}[{spelled}]", item(base, key)
+
+
+def _evaluate_call(call: ast.Call, frame: Frame) -> tuple[str, Any]:
+    """``getattr(self, "name")``, ``table.get("key")``, and methods that give back what the object holds."""
+    function, given = call.func, call.args
+    if isinstance(function, ast.Name) and function.id == "getattr" and len(given) > 1:
+        text, base = evaluate(given[0], frame)
+        key = _key(given[1], frame)
+        known = base is not MISSING and type(key) is str
+        return (f"{text}.{key}", attribute(base, key)) if known else ("", MISSING)
+    if not isinstance(function, ast.Attribute):
+        return "", MISSING
+    text, base = evaluate(function.value, frame)
+    if base is MISSING or is_a(base, torch.Tensor):
+        return "", MISSING
+    if is_a(base, dict) and function.attr in ("get", "pop", "setdefault") and given:
+        return _item(text, base, _key(given[0], frame))
+    method = method_of(base, function.attr)
+    return ("", MISSING) if method is None else _given_back(text, base, method, frame)
+
+
+def _given_back(text: str, base: Any, function: types.FunctionType, frame: Frame) -> tuple[str, Any]:
+    """What a property or method of the user's gives back, where that is something the object holds."""
+    results = returned(function) if frame.depth < MAX_DEPTH else []
+    if len(results) != 1 or not isinstance(results[0], (ast.Attribute, ast.Subscript)):
+        return "", MISSING
+    found, value = evaluate(results[0], frame_inside(function, base, frame, results[0].lineno))
+    return (text + found.removeprefix("self") if found.startswith("self") else found), value
+
+
+def _key(node: ast.expr, frame: Frame) -> Any:
+    if isinstance(node, ast.Constant):
+        return node.value
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
+        return -node.operand.value if type(node.operand.value) is int else None
+    if isinstance(node, ast.JoinedStr):
+        return _text(node, frame)
+    _, value = evaluate(node, frame)
+    return value
+
+
+def _text(node: ast.JoinedStr, frame: Frame) -> str | None:
+    """A formatted string of plain texts and numbers."""
+    pieces = [_key(p.value, frame) if isinstance(p, ast.FormattedValue) else _key(p, frame) for p in node.values]
+    return "".join(map(str, pieces)) if all(type(piece) in (str, int) for piece in pieces) else None
+
+
+def makes_tensor(node: ast.AST, frame: Frame) -> bool:
+    """Whether a call makes a tensor and names no device, whatever name torch's function has here."""
+    if is_factory(node):
+        return True
+    if not isinstance(node, ast.Call) or device_argument(node) is not None:
+        return False
+    _, function = evaluate(node.func, frame)
+    if type(function) is not types.BuiltinFunctionType:
+        return False
+    return function.__name__ in FACTORIES | OLD_FACTORIES and getattr(torch, function.__name__, None) is function
+
+
+def callees(tree: ast.AST, frame: Frame) -> Iterator[tuple[ast.expr, types.FunctionType, Any]]:
+    """The user's functions that an expression calls, its properties included, each with its ``self``."""
+    for node in ast.walk(tree):
+        if not isinstance(node, (ast.Attribute, ast.Call)):
+            continue
+        owner, function = _callee(node, frame)
+        if function is not None:
+            yield node, function, owner
+
+
+def _callee(node: ast.Attribute | ast.Call, frame: Frame) -> tuple[Any, types.FunctionType | None]:
+    """The ``self`` and the function of a property or call."""
+    if isinstance(node, ast.Attribute):
+        _, owner = evaluate(node.value, frame)
+        return owner, None if owner is MISSING else getter_of(owner, node.attr)
+    _, value = evaluate(node.func, frame)
+    if is_a(value, torch.nn.Module):
+        return value, method_of(value, "forward")
+    if type(value) is types.FunctionType:
+        return MISSING, unwrap(value)
+    if not isinstance(node.func, ast.Attribute):
+        return MISSING, None
+    _, owner = evaluate(node.func.value, frame)
+    return owner, None if owner is MISSING else method_of(owner, node.func.attr)

@@ -1,0 +1,28 @@
+"""What `explain` makes of a step that fails on simulated devices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from lightning_devcheck import Finding, explain, simulate_cuda
+
+
+def failure(step: Callable[[torch.Tensor], Any]) -> Exception:
+    """The exception that a step raises for a tensor of shape (2, 4) on ``cuda:1`` of two simulated devices."""
+    with simulate_cuda(devices=2):
+        torch.cuda.set_device(1)
+        try:
+            step(torch.ones(2, 4, device="cuda:1"))
+        except Exception as error:
+            return error
+    raise AssertionError("nothing was raised")
+
+
+def explained(step: Callable[[torch.Tensor], Any], module: torch.nn.Module | None = None) -> Finding:
+    """The finding that `explain` makes of it."""
+    report = explain(failure(step), module)
+    assert report is not None
+    return report.findings[0]
