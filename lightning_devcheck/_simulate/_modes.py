@@ -22,7 +22,7 @@ from lightning_devcheck._simulate._compat import (
 )
 from lightning_devcheck._simulate._module import become
 from lightning_devcheck._simulate._operators import run
-from lightning_devcheck._simulate._placing import NO_DATA
+from lightning_devcheck._simulate._placing import NO_DATA, check_out
 from lightning_devcheck._simulate._state import Simulation, active, cuda_device
 from lightning_devcheck._simulate._tensor import META, SimulatedTensor, move, place
 from lightning_devcheck._simulate._valueless import run_without_values
@@ -30,6 +30,7 @@ from lightning_devcheck._simulate._wrapper import Wrapper
 
 MAKERS = (torch.tensor, torch.as_tensor, torch.asarray)
 UNTOUCHED = (parse_to, torch.device)
+READING = (torch.linspace, torch.logspace)  # their inputs are read, wherever they are
 
 
 class OperatorMode(TorchDispatchMode):
@@ -83,6 +84,8 @@ class FunctionMode(TorchFunctionMode):
 
     def _call(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """Call with the tensors' own device as what ``self.options()`` means inside torch."""
+        if kwargs.get("out") is not None and func not in READING:
+            check_out(args, kwargs["out"])
         if _is_meta(kwargs.get("device")):
             with self._aiming(NO_DATA):
                 return func(*args, **kwargs)

@@ -83,6 +83,8 @@ def run_checked(
         return func(*args, **kwargs)
     if plan.rule.random:
         _check_generator(kwargs.get("generator"), index)
+    if index is not None:
+        func = WITH_DATA.get(func, func)
     out = call(plan, func, args, kwargs, index)
     return _finish(plan, func, args, kwargs, out, index)
 
@@ -136,6 +138,8 @@ def _make_plan(func: Any) -> Plan:
     return Plan(rule, returns, quick, func._schema.name in HOST_READS or rule.kind == "index", names)
 
 
+# autograd's zeros without data, which no CPU kernel may be given: torch takes care of that above our mode only
+WITH_DATA = {torch.ops.aten._efficientzerotensor.default: torch.ops.aten.zeros.default}
 _PLANS: dict[Any, Plan] = {}
 PLAIN = frozenset((int, float, bool, str, complex, type(None), torch.dtype, torch.layout, torch.memory_format))
 MIXED, UNSEEN = object(), object()

@@ -115,6 +115,14 @@ def _check_rows(func: Any, args: Sequence[Any]) -> Any:
     return ROWS
 
 
+def check_out(args: Sequence[Any], out: Any) -> None:
+    """Refuse an ``out=`` on another CUDA device than the inputs: in C++, where torch compares, both are ``meta``."""
+    home = next((tensor for tensor in tensors_of(args) if index_of(tensor) is not None), None)
+    for tensor in tensors_of((out,)):
+        if home is not None and index_of(tensor) not in (None, index_of(home)):
+            raise mismatch("out", (home.device, tensor.device), None)
+
+
 def mismatch(func: Any, devices: tuple[torch.device, torch.device], argument: str | None) -> RuntimeError:
     """The error that CUDA gives for tensors on two devices."""
     where = (

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-ANYWHERE = "?"  # the device is not known: code inside torch made the tensor
 ABOUT_DEVICES = re.compile(
-    r"same device|device type|on (the )?(cpu|cuda)|devices?[ ,]|CPU scalars|CPU tensor|is_cuda|DeviceType|cuda:\d", re.IGNORECASE
+    r"same device|device ?type|on (the )?(cpu|cuda)|devices?[ ,]|CPU scalars|CPU tensor|is_cuda|cuda:\d", re.IGNORECASE
 )
 
 
@@ -17,7 +16,7 @@ class Outcome:
 
     Attributes:
         verdict: ``accepted``, ``refused`` (for its devices), or ``failed``.
-        devices: Where the results are; `ANYWHERE` agrees with every device.
+        devices: Where the results are.
         text: The error's message.
     """
 
@@ -26,11 +25,8 @@ class Outcome:
     text: str = ""
 
     def agrees(self, other: Outcome) -> bool:
-        """Whether two outcomes are the same as far as both know."""
-        if self.verdict != other.verdict or len(self.devices) != len(other.devices):
-            return False
-        pairs = zip(self.devices, other.devices, strict=True)
-        return all(a == b or ANYWHERE in (a, b) for a, b in pairs)
+        """Whether two outcomes are the same."""
+        return (self.verdict, self.devices) == (other.verdict, other.devices)
 
     def __str__(self) -> str:
         return f"{self.verdict} {', '.join(self.devices)}{self.text[:120]}".strip()
