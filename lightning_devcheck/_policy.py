@@ -76,7 +76,7 @@ def of_trainer(trainer: Any, module: torch.nn.Module) -> Expectation:
         )
     if kind == "whole":
         return Expectation(frozenset({root}))
-    offloaded = frozenset({torch.device("cpu")}) if _offloads(strategy) else frozenset()
+    offloaded = frozenset({torch.device("cpu")}) if _offloads(strategy) or _keeps_parts_on_cpu(module) else frozenset()
     note = f"{type(strategy).__name__} shards parameters: which leaf belongs to the module is not checked"
     return Expectation(frozenset({root}), offloaded, sharded=True, not_checked=(note,))
 
@@ -93,3 +93,8 @@ def _offloads(strategy: Any) -> bool:
     config = getattr(strategy, "config", None)  # DeepSpeed
     stage = config.get("zero_optimization", {}) if isinstance(config, dict) else {}
     return bool(stage.get("offload_param") or stage.get("offload_optimizer"))
+
+
+def _keeps_parts_on_cpu(module: torch.nn.Module) -> bool:
+    """Whether a part of a distributed parameter is on the CPU: FSDP 2 is told to offload module by module."""
+    return any(type(p).__name__ == "DTensor" and p.device.type == "cpu" for p in module.parameters())

@@ -8,9 +8,8 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from lightning_devcheck import DeviceCheck, DeviceMismatchError, simulate_cuda
+from lightning_devcheck import DeviceCheck, DeviceMismatchError
 from tests.helpers.situations import KEPT, Situation, fit
-from tests.helpers.training import Clean, make_loader, make_trainer
 
 
 class TwoOptimizers(Situation):

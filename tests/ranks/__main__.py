@@ -14,16 +14,16 @@ import sys
 from tests.ranks._measure import LAUNCHERS, watch
 
 LIMIT_S = 10.0
+HEADER = """\
+| launcher | ranks | wrong | same report, all ended | in 10 s | median, s | slowest, s |
+|---|---|---|---|---|---|---|"""
 WRONG = {"first": lambda world: [0], "last": lambda world: [world - 1], "all": lambda world: list(range(world))}
 
 
 def main() -> None:
     """Print a row for each launcher, number of ranks and choice of wrong ranks; exit 1 where a run was not good."""
     args = _parser().parse_args()
-    print(
-        "| launcher | ranks | wrong | same report, all ended | in 10 s | median, s | slowest, s |\n|---|---|---|---|---|---|---|",
-        flush=True,
-    )
+    print(HEADER, flush=True)
     good = True
     for launcher in LAUNCHERS if args.launcher == "all" else [args.launcher]:
         for world in args.world:
