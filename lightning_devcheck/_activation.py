@@ -28,6 +28,8 @@ def callbacks_from_environment() -> list[Any]:
         ValueError: If the variable has another value than ``raise``, ``warn`` or ``1`` (``0`` and nothing switch off).
     """
     if _action() is not None:
+        import lightning_devcheck._callback  # noqa: F401  now, not in the middle of a run
+
         for namespace in NAMESPACES:
             trainer = getattr(sys.modules.get(namespace), "Trainer", None)
             for stage in STAGES if trainer is not None else ():
@@ -68,7 +70,7 @@ def _check_during(trainer_class: Any, stage: str) -> None:
 
 def _add_check(trainer: Any) -> Any:
     """Add the check that the variable asks for, before what saves checkpoints; None where there is one."""
-    from lightning_devcheck._callback import DeviceCheck  # imports Lightning, which an idle entry point must not
+    from lightning_devcheck._callback import DeviceCheck  # imports torch and more, which an idle entry point must not
 
     action = _action()
     if action is None or any(isinstance(callback, DeviceCheck) for callback in trainer.callbacks):
