@@ -560,3 +560,71 @@ def test_a_tracker_takes_it():
         tracker.increment()
         tracker.update(scalars(value, value, value))
     assert tracker.compute_all()["full"].tolist() == [1.0, 3.0]
+
+
+def _copied(metric):
+    return copy.deepcopy(metric)
+
+
+def _pickled(metric):
+    return pickle.loads(pickle.dumps(metric))
+
+
+def _weighted(metric):
+    metric.weights["half"] = 0.125
+    return metric
+
+
+def _cast(metric):
+    return metric.double().half()
+
+
+def _restored(metric):
+    metric.persistent(True)
+    other = LossAccumulator({"full": 9.0, "half": 9.0})
+    other.load_state_dict(metric.state_dict())
+    return other
+
+
+@pytest.mark.parametrize("between", [_copied, _pickled, _weighted, _cast, _restored])
+@pytest.mark.parametrize("form", ["list", "mapping", "reordered mapping", "tuple"])
+def test_steps_alike_and_what_comes_between(between, form):
+    """Steps like the one before, which go a shorter way, add up as the first one does, whatever comes between them."""
+    terms = {"full": torch.tensor(1.5), "half": torch.tensor(2.0)}
+    losses = {
+        "list": [*terms.values()],
+        "mapping": terms,
+        "reordered mapping": dict(reversed(terms.items())),
+        "tuple": tuple(terms.values()),
+    }[form]
+    metric = LossAccumulator({"full": 0.5, "half": 0.25})
+    for _ in range(3):
+        assert metric(losses, n=2) == 0.5 * 1.5 + 0.25 * 2
+    original, metric = metric, between(metric)
+    for _ in range(3):
+        assert metric(losses, n=2) == sum(metric.weights[name] * term for name, term in terms.items())
+    found = metric.compute()
+    assert (found["full"], found["half"]) == (1.5, 2.0)
+    assert metric.packed.sum(0).view(3, -1)[1].tolist() == [12.0, 18.0, 24.0]
+    if metric is not original:
+        assert original.packed.sum(0).view(3, -1)[1].tolist() == [6.0, 9.0, 12.0]
+
+
+def test_terms_of_another_kind_after_steps_alike():
+    """A term that is absent, in another dtype, NaN, or with another number of samples still counts as it should."""
+    metric = LossAccumulator([1.0, 1.0])
+    pair = [torch.tensor(1.0), torch.tensor(2.0)]
+    for losses, n in [
+        (pair, 1),
+        (pair, 1),
+        ([pair[0].double(), pair[1]], 2),
+        ({"1": pair[1]}, 1),
+        (pair, 0.5),
+        (pair, 3),
+    ]:
+        metric(losses, n=n)
+    assert metric.compute()["0"] == 1.0
+    assert metric.compute()["1"] == 2.0
+    assert metric.packed.sum(0).view(3, -1)[:2].tolist() == [[0.0, 1.0, 0.0], [8.5, 7.5, 17.0]]
+    assert metric([torch.tensor(torch.nan), pair[1]]).isnan()
+    assert metric.compute()["0"].isnan()

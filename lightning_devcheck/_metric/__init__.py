@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
+from torch.compiler import is_compiling
 from torchmetrics import Metric
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
 from lightning_devcheck._metric._stack import Stacker
-from lightning_devcheck._metric._sums import add_sums, convert_sums
-from lightning_devcheck._metric._terms import Losses, check_number, refuse_device
+from lightning_devcheck._metric._sums import Usual, add_sums, convert_sums, sum_over_processes
+from lightning_devcheck._metric._terms import Losses, NanPolicy, check_number, check_options, refuse_device, refuse_nans
 from lightning_devcheck._metric._views import TermView
 from lightning_devcheck._metric._weights import RESERVED, Weights
-
-NanPolicy = Literal["propagate", "skip", "raise"]
-POLICIES = ("propagate", "skip", "raise")
 
 
 class LossAccumulator(Metric):
@@ -71,13 +68,14 @@ class LossAccumulator(Metric):
         **kwargs: Any,
     ) -> None:
         super().__init__(**{"dist_sync_fn": sum_over_processes, **kwargs})
-        _check_options(nan, self.dist_sync_on_step)
+        check_options(nan, self.dist_sync_on_step)
         self._weights = Weights(weights)
         self._nan = nan
         self._stacker = Stacker(self._weights.names, skip_nan=nan == "skip")
         self._size = 1 + len(self._weights)
         self._last: tuple[Tensor, tuple[str, ...] | None, Tensor | None] | None = None
         self._rows: tuple[Tensor, int, int, Tensor] | None = None
+        self._usual: Usual | None = None
         # blocks of 1 + K: [- | samples without the term], [samples | sums], [- | NaN samples]; one addition does it all
         zeros = torch.zeros(1, 3 * self._size, dtype=torch.float64, device="cpu")
         self.add_state("packed", convert_sums(zeros, self.device), dist_reduce_fx="sum")
@@ -106,13 +104,18 @@ class LossAccumulator(Metric):
             ValueError: If a term is not 0-dim, a name comes twice, or the number of terms or ``n`` is wrong.
             KeyError: If a name is not one of the terms.
         """
-        compiling = torch.compiler.is_compiling()
+        compiling = is_compiling()
+        total = None if compiling else self._repeat(losses, n)
+        if total is not None:
+            return total
         terms = self._add(losses, n, compiling)
-        return torch.dot(terms, self._weights.like(terms, compiling=compiling))
+        weights = self._weights.like(terms, compiling)
+        self.__dict__["_usual"] = None if compiling else self._usual_step(terms, weights)
+        return torch.dot(terms, weights)
 
     def update(self, losses: Losses, n: float = 1) -> None:
         """Add the terms of one step; takes what `forward` takes."""
-        self._add(losses, n, torch.compiler.is_compiling())
+        self._add(losses, n, is_compiling())
 
     def compute(self) -> dict[str, Tensor]:
         """Average over all steps and processes: one collective.
@@ -162,16 +165,16 @@ class LossAccumulator(Metric):
             raise TorchMetricsUserError("LossAccumulator holds the sums of all processes; call unsync() first.")
         n = n if type(n) is int and n >= 0 else check_number(n)
         stacked, present = own["_stacker"].stack(losses, compiling)
-        if self.packed.device != stacked.device or (not compiling and self.packed.is_inference()):
+        packed, size, nan = own["packed"], own["_size"], own["_nan"]
+        if packed.device != stacked.device or (not compiling and packed.is_inference()):
             self._follow(stacked.device)
-        size = own["_size"]
-        flagged = present is not None and self._nan != "skip"  # the flags of absent terms come first
+        flagged = present is not None and nan != "skip"  # the flags of absent terms come first
         terms: Tensor = stacked[size:] if flagged else stacked
-        if self._nan == "propagate":
+        if nan == "propagate":
             nans, added = None, stacked.detach()
         else:
             nans = terms.isnan()
-            if self._nan == "skip":
+            if nan == "skip":
                 terms = stacked = terms.masked_fill(nans, 0.0)
             added = torch.cat([stacked.detach(), nans])
         blocks = 1 + flagged + (nans is not None)
@@ -180,6 +183,38 @@ class LossAccumulator(Metric):
         # compiled code writes a constant: a count that it reads would have it compiled again in every step
         own["_update_count"] = 1 if compiling else own["_update_count"] + 1
         return terms
+
+    def _repeat(self, losses: Any, n: Any) -> Tensor | None:
+        """Make a step as `forward` does if it is like the one before in everything that matters, else do nothing."""
+        # no function of ours is called: each of them costs as much as half an operator
+        own, kind = self.__dict__, type(losses)
+        if own["_usual"] is None or type(n) is not int or n < 0 or own["_is_synced"]:
+            return None
+        one, row, weights, packed, names = own["_usual"]
+        if (kind is not list and kind is not dict) or len(losses) != len(names) or packed is not own["packed"]:
+            return None
+        try:
+            terms = losses if kind is list else [losses[name] for name in names]
+            stacked = torch.stack([one, *terms])
+            usual = stacked.dim() == 1 and all(map(Tensor.is_floating_point, terms))
+        except (TypeError, RuntimeError, AttributeError, KeyError):
+            return None  # what is wrong is said where it is looked at closely
+        usual = usual and stacked.dtype is one.dtype and stacked.device == one.device
+        if not usual or weights is not own["_weights"].latest:
+            return None
+        added = stacked.detach()
+        row.add_(added, alpha=n)
+        own["_computed"], own["_last"] = None, (added, None, None)
+        own["_update_count"] += 1
+        return torch.dot(stacked, weights)
+
+    def _usual_step(self, terms: Tensor, weights: Tensor) -> Usual | None:
+        """What `_repeat` needs after this step: every term there, no NaN policy, sums in float64."""
+        one, rows, last = self._stacker.one, self._rows, self._last
+        if one is None or rows is None or last is None or last[1] is not None or last[2] is not None:
+            return None
+        kept = one.dtype is terms.dtype and len(rows[0]) == 1 and not rows[0].is_inference()
+        return (one, rows[3], weights, rows[0], self._weights.names) if kept else None
 
     def _rows_at(self, start: int, length: int, compiling: bool) -> Tensor:
         """A part of the sums; the view is kept, since making it costs as much as the addition."""
@@ -228,19 +263,10 @@ class LossAccumulator(Metric):
         def compute_synced() -> dict[str, Tensor]:
             values = wrapped()
             if self._nan == "raise":
-                self._refuse_nans()
+                refuse_nans(self._weights.names, self._nan_counts[1:].tolist())
             return {name: value.clone() for name, value in values.items()}
 
         return compute_synced
-
-    def _refuse_nans(self) -> None:
-        counts = dict(zip(self._weights, self._nan_counts[1:].tolist(), strict=True))
-        found = [f"{name!r} ({count:g} samples)" for name, count in counts.items() if count]
-        if found:
-            raise ValueError(
-                f"LossAccumulator(nan='raise'): NaN in {', '.join(found)}. Look at what the term divides by or takes "
-                "the logarithm of; nan='skip' leaves such terms out."
-            )
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
         """As torchmetrics has it: empty unless `persistent`; the weights are there once one was set."""
@@ -269,25 +295,7 @@ class LossAccumulator(Metric):
     def reset(self) -> None:
         """Forget all steps; the weights stay as they were set."""
         super().reset()
-        self._last = self._rows = None
+        self._last = self._rows = self._usual = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_rows": None}
-
-
-def sum_over_processes(tensor: Tensor, group: Any = None) -> list[Tensor]:
-    """Sum a state over the processes with one collective; torchmetrics then reduces a list of one."""
-    total = tensor.clone()
-    dist.all_reduce(total, group=group)
-    return [total]
-
-
-def _check_options(nan: str, sync_on_step: bool) -> None:
-    if nan not in POLICIES:
-        choices = ", ".join(map(repr, POLICIES))
-        raise ValueError(f"LossAccumulator(nan={nan!r}) is not a known policy; use one of {choices}.")
-    if sync_on_step:
-        raise ValueError(
-            "LossAccumulator(dist_sync_on_step=True): forward gives this process's own total, which backward needs; "
-            "leave it out and log with on_epoch=True."
-        )
+        return {**super().__getstate__(), "_rows": None, "_usual": None}

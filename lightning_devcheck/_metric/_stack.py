@@ -22,7 +22,7 @@ class Stacker:
         self._names = names
         self._skip_nan = skip_nan
         self._constants: dict[Any, Tensor] = {}
-        self._one: Tensor | None = None  # that of the step before, found without a look into the dictionary
+        self.one: Tensor | None = None  # that of the step before, found without a look into the dictionary
 
     def stack(self, losses: Losses, compiling: bool) -> tuple[Tensor, tuple[str, ...] | None]:
         """``[1, *terms]`` in declared order, after ``[0, *flags]`` where terms are absent, and who is present then.
@@ -31,13 +31,18 @@ class Stacker:
             DeviceMismatchError: If a term is on another device than the first.
             TypeError, ValueError, KeyError: As `LossAccumulator.forward`.
         """
-        names = self._names
-        if type(losses) is not list and isinstance(losses, Tensor):  # isinstance is slow with torch's metaclass
-            check_stacked(losses, names)
-            return torch.cat([self._constant(1.0, losses)[None], losses]), None
-        terms, present = order_terms(losses, names)
+        names, present = self._names, None
+        terms: Any = losses
+        # the usual case first: each call of a function and each `isinstance` costs as much as a part of an operator
+        if type(losses) is not list or len(losses) != len(names) or type(losses[0]) is tuple:
+            if isinstance(losses, Tensor):
+                check_stacked(losses, names)
+                return torch.cat([self._constant(1.0, losses)[None], losses]), None
+            terms, present = order_terms(losses, names)
         try:
-            one = self._one_beside(terms[0], compiling)
+            first, one = terms[0], self.one
+            if compiling or one is None or one.dtype is not first.dtype or one.device != first.device:
+                one = self._new_one(first, compiling)
             stacked = torch.stack([one, *terms] if present is None else self._with_absent(one, terms, present))
             right = stacked.dim() == 1 and all(map(Tensor.is_floating_point, terms))
         except (TypeError, RuntimeError, AttributeError):
@@ -56,12 +61,10 @@ class Stacker:
         flags = [zero if name in here else one for name in self._names]
         return [zero, *flags, one, *(here.get(name, zero) for name in self._names)]
 
-    def _one_beside(self, first: Tensor, compiling: bool) -> Tensor:
-        if compiling:
-            return self._constant(1.0, first)
-        one = self._one
-        if one is None or one.dtype != first.dtype or one.device != first.device:
-            one = self._one = self._constant(1.0, first)
+    def _new_one(self, first: Tensor, compiling: bool) -> Tensor:
+        one = self._constant(1.0, first)
+        if not compiling:
+            self.one = one
         return one
 
     def _constant(self, value: float, like: Tensor) -> Tensor:
@@ -76,4 +79,4 @@ class Stacker:
         return found
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_constants": {}, "_one": None}
+        return {**self.__dict__, "_constants": {}, "one": None}

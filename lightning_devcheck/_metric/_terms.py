@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Real
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 import torch
 from torch import Tensor
@@ -15,6 +15,8 @@ from lightning_devcheck._records import Finding
 from lightning_devcheck._report import Report
 from lightning_devcheck._rules import make_finding
 
+NanPolicy = Literal["propagate", "skip", "raise"]
+POLICIES = ("propagate", "skip", "raise")
 Losses = Mapping[str, Tensor] | Iterable[Tensor] | Tensor
 
 
@@ -26,9 +28,6 @@ def order_terms(losses: Any, names: tuple[str, ...]) -> tuple[list[Any], tuple[s
         KeyError: If a name is not one of the terms.
         ValueError: If a name comes twice, the mapping is empty or the length is wrong.
     """
-    if type(losses) is list and losses and type(losses[0]) is not tuple:  # the usual case, before the slower questions
-        check_length(len(losses), names)
-        return losses, None
     if isinstance(losses, Mapping):
         return _from_mapping(losses, names)
     if not isinstance(losses, Iterable):
@@ -136,3 +135,25 @@ def check_number(n: Any) -> Any:
             f"LossAccumulator: n={n!r}; give the number of samples as a finite Python number of at least 0."
         )
     return n
+
+
+def check_options(nan: str, sync_on_step: bool) -> None:
+    """Refuse an unknown policy for NaNs, and a sync in every step."""
+    if nan not in POLICIES:
+        choices = ", ".join(map(repr, POLICIES))
+        raise ValueError(f"LossAccumulator(nan={nan!r}) is not a known policy; use one of {choices}.")
+    if sync_on_step:
+        raise ValueError(
+            "LossAccumulator(dist_sync_on_step=True): forward gives this process's own total, which backward needs; "
+            "leave it out and log with on_epoch=True."
+        )
+
+
+def refuse_nans(names: Iterable[str], counts: Iterable[float]) -> None:
+    """Raise where terms were NaN; name them and how often."""
+    found = [f"{name!r} ({count:g} samples)" for name, count in zip(names, counts, strict=True) if count]
+    if found:
+        raise ValueError(
+            f"LossAccumulator(nan='raise'): NaN in {', '.join(found)}. Look at what the term divides by or takes "
+            "the logarithm of; nan='skip' leaves such terms out."
+        )

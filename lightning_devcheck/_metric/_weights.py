@@ -43,8 +43,9 @@ class Weights(MutableMapping[str, float]):
         # [1 + K]: the first belongs to the number of samples, which is no part of the total
         self.tensor = torch.tensor([0.0, *self._values.values()], dtype=best_dtype(torch.get_default_device()))
         self._copies: dict[Any, Tensor] = {}
+        self.latest: Tensor | None = None  # the copy used last, until a weight is set
 
-    def like(self, terms: Tensor, *, compiling: bool = False) -> Tensor:
+    def like(self, terms: Tensor, compiling: bool = False) -> Tensor:
         """The weights ``[1 + K]`` where the terms are, in their dtype."""
         if compiling:
             return self.tensor.to(device=terms.device, dtype=terms.dtype)
@@ -54,13 +55,14 @@ class Weights(MutableMapping[str, float]):
                 values = [0.0, *self._values.values()]
                 found = torch.tensor(values, device=terms.device, dtype=terms.dtype)
             self._copies[terms.device, terms.dtype] = found
+        self.latest = found
         return found
 
     def move(self, device: torch.device) -> None:
         """Hold the tensor on a device."""
         with torch.inference_mode(False):
             self.tensor = torch.tensor([0.0, *self._values.values()], device=device, dtype=best_dtype(device))
-        self._copies = {}
+        self._copies, self.latest = {}, None
 
     def __getitem__(self, name: str) -> float:
         return self._values[name]
@@ -69,7 +71,7 @@ class Weights(MutableMapping[str, float]):
         if name not in self._values:
             raise KeyError(unknown_name(name, self.names))
         self._values[name] = _checked_weight(name, weight)
-        self.changed = True
+        self.changed, self.latest = True, None
         index = 1 + self.names.index(name)
         self.tensor = _with(self.tensor, index, self._values[name])
         self._copies = {key: _with(copy, index, self._values[name]) for key, copy in self._copies.items()}
@@ -87,7 +89,7 @@ class Weights(MutableMapping[str, float]):
         return repr(self._values)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_copies": {}}
+        return {**self.__dict__, "_copies": {}, "latest": None}
 
 
 def _with(tensor: Tensor, index: int, value: float) -> Tensor:

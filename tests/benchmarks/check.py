@@ -217,7 +217,7 @@ def chains_table(quick: bool, compiled: Any) -> Table:
             "check": functools.partial(check_devices, module=module),
             **({"C++": compiled} if compiled else {}),
         }
-        rounds = 1 if quick else 600_000 // size
+        rounds = 1 if quick else max(2, 600_000 // size)
         times = measure(contenders, setup=lambda loss=loss: loss(1), rounds=rounds, tidy=True)
         ratios = {name: ratio(values, times["bare"]) for name, values in times.items()}
         cells = [str(ratios[name]) if name in ratios else "-" for name in ("walk", "check", "C++")]
