@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from lightning_devcheck._compat import node_number
+from lightning_devcheck._compat import node_number, owned_tensors
 from lightning_devcheck._devices import device_of
 from lightning_devcheck._naming import keeping_line
 from lightning_devcheck._policy import Expectation
@@ -75,6 +75,8 @@ def replaced_parameters(
         module: The module that is trained.
         optimized: The ids of what the optimizers hold.
     """
+    if before.keys() <= owned_tensors(module)[0].keys():
+        return  # every one is the module's still: the usual case, without the names
     now = dict(module.named_parameters())
     names = {spell_path(name): name for name in now}
     for key, name in before.items():
