@@ -9,7 +9,7 @@ import sys
 import warnings
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import torch
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 else:
     _Base = type("_Base", callback_bases(), {})
 
+_T = TypeVar("_T")
 Action = Literal["raise", "warn", "ignore"]
 ACTIONS = ("raise", "warn", "ignore")
 # graphs of so many shapes are looked at when they first appear; then the schedule alone decides
@@ -121,25 +122,17 @@ class DeviceCheck(_Base):
         self._start()
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
-        self._names = parameter_names(pl_module)  # the optimizers are made
+        self._names = self._guard({}, parameter_names, pl_module)  # the optimizers are made
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
-        self._batches += 1
-        count, every = self._batches, self._every_n_steps
-        self._due = count & (count - 1) == 0 or (every is not None and count % every == 0)
-        if self._wants_lines:
-            self._wants_lines = False
-            if self._traced < MAX_TRACED:
-                self._traced += 1
-                self._trace()
-        self._first_node = self._batch_node = sequence_number()
+        self._guard(None, self._begin_batch)
 
     def on_before_backward(self, trainer: Any, pl_module: Any, loss: torch.Tensor) -> None:
         if self._tracing:
             self._untrace()
-        if self._is_new(loss) or self._due:
+        if self._guard(True, self._is_new, loss) or self._due:
             self._check(trainer, pl_module, loss)
-        self._first_node = sequence_number()
+        self._first_node = self._guard(0, sequence_number)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         if self._tracing:
@@ -154,6 +147,17 @@ class DeviceCheck(_Base):
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         if self._tracing:
             self._untrace()
+
+    def _begin_batch(self) -> None:
+        self._batches += 1
+        count, every = self._batches, self._every_n_steps
+        self._due = count & (count - 1) == 0 or (every is not None and count % every == 0)
+        if self._wants_lines:
+            self._wants_lines = False
+            if self._traced < MAX_TRACED:
+                self._traced += 1
+                self._trace()
+        self._first_node = self._batch_node = sequence_number()
 
     def _trace(self) -> None:
         """Record the source line of every graph node, until the hook; where it is done already, leave it."""
@@ -176,14 +180,14 @@ class DeviceCheck(_Base):
 
     def _check(self, trainer: Any, pl_module: Any, loss: torch.Tensor) -> None:
         """Make the full check; where it is due, decide with the other processes."""
-        found = self._guard(self._inspect, trainer, pl_module, loss)
-        together = self._due and self._on_mismatch == "raise"
+        found = self._guard(Report(), self._inspect, trainer, pl_module, loss)
+        together = self._due and self._on_mismatch == "raise" and self._guard(False, can_agree, trainer)
         # a process whose check failed takes part all the same: the others wait for it
-        report = self._guard(self._agreement.reach, found, trainer) if together else found
-        self._keep(found)
-        self._act(report, found, together=together and can_agree(trainer))
+        report = self._guard(found, self._agreement.reach, found, trainer) if together else found
+        self._guard(None, self._keep, found)
+        self._act(report, found, together=together)
 
-    def _guard(self, step: Callable[..., Report], *args: Any) -> Report:
+    def _guard(self, otherwise: _T, step: Callable[..., _T], *args: Any) -> _T:
         """Run a part of the check; a fault in it is said once, and training goes on."""
         try:
             return step(*args)
@@ -191,7 +195,7 @@ class DeviceCheck(_Base):
             if not self._faulty:
                 self._faulty = True
                 log.warning("DeviceCheck failed and is of no use in this run; please report this.", exc_info=True)
-            return Report()
+            return otherwise
 
     def _inspect(self, trainer: Any, pl_module: Any, loss: torch.Tensor) -> Report:
         if self._expectation is None:
@@ -237,25 +241,35 @@ class DeviceCheck(_Base):
     def _act(self, report: Report, own: Report, *, together: bool) -> None:
         if self._on_mismatch == "ignore":
             return
+        error = None
         if report.errors and self._on_mismatch == "raise":
-            error = DeviceMismatchError(report)
+            error = self._guard(None, DeviceMismatchError, report)
+        if error is not None:
+            # the launcher may end this process before its traceback is out, or shows that of one process only
             if report.world_size > 1 and (not together or multiprocessing.parent_process() is not None):
-                # the launcher may end this process before its traceback is out, or shows that of one process only
-                print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+                self._guard(None, _print, error)
             raise error
         for finding in own.findings:
-            self._warn(finding, own.world_size)
+            self._warn(finding, self._guard("", self._text_to_warn, finding, own.world_size))
 
-    def _warn(self, finding: Finding, world_size: int) -> None:
-        """Say a finding once, at the user's line where it is known."""
-        seen = self._found[self._key(finding)]
-        if finding.severity == "note" or seen.count > 1:
+    def _text_to_warn(self, finding: Finding, world_size: int) -> str:
+        """A finding in words; nothing for a note, and for one that was said before."""
+        if finding.severity == "note" or self._found[self._key(finding)].count > 1:
+            return ""
+        return str(Report((finding,), world_size=world_size))
+
+    def _warn(self, finding: Finding, text: str) -> None:
+        """Say a finding at the user's line, where that is known."""
+        if not text:
             return
-        text = str(Report((finding,), world_size=world_size))
         if finding.origin is None:
             warnings.warn(text, DeviceCheckWarning, stacklevel=2)
         else:
             warnings.warn_explicit(text, DeviceCheckWarning, finding.origin.filename, finding.origin.lineno)
+
+
+def _print(error: DeviceMismatchError) -> None:
+    print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
 
 
 def _texts(name: str, values: Sequence[str]) -> tuple[str, ...]:

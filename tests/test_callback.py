@@ -282,20 +282,33 @@ def test_anomaly_mode_is_put_back():
     assert seen == [True, False, False, False, False, False]
 
 
-def test_a_fault_of_ours_does_not_stop_training(monkeypatch, caplog):
+def broken(*args, **kwargs):
+    """A fault of ours."""
+    raise ZeroDivisionError("ours")
+
+
+@pytest.mark.parametrize("part", ["inspect", "parameter_names", "inspect_training", "sequence_number"])
+def test_a_fault_of_ours_does_not_stop_training(part, monkeypatch, caplog):
     """An exception inside the check is logged once, with a request to report it, and training goes on."""
-
-    def broken(*args, **kwargs):
-        raise ZeroDivisionError("ours")
-
-    monkeypatch.setattr(callback_module, "inspect", broken)
+    check = DeviceCheck(every_n_steps=1)
+    monkeypatch.setattr(callback_module, part, broken)
     with caplog.at_level(logging.WARNING, "lightning_devcheck"):
-        trainer = make_trainer(callbacks=DeviceCheck())
+        trainer = make_trainer(callbacks=check)
         trainer.fit(Clean(), make_loader(8))
     assert trainer.global_step == 8
     assert [record.getMessage() for record in caplog.records] == [
         "DeviceCheck failed and is of no use in this run; please report this."
     ]
+
+
+@pytest.mark.parametrize("action", ["raise", "warn"])
+def test_a_fault_in_telling_does_not_stop_training(action, monkeypatch, caplog):
+    """A finding that cannot be put into words is no reason to stop."""
+    monkeypatch.setattr(callback_module.Report, "__str__", broken)
+    with caplog.at_level(logging.WARNING, "lightning_devcheck"):
+        fit(CpuLoss, DeviceCheck(action))
+    assert len(caplog.records) == 1
+    assert not torch.is_anomaly_enabled()
 
 
 @pytest.mark.parametrize("namespace", [pl, lightning.pytorch], ids=["pytorch_lightning", "lightning"])
