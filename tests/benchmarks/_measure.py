@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import random
 import statistics
@@ -74,6 +75,7 @@ def measure(
     *,
     setup: Callable[[], Any] = lambda: None,
     setups: Mapping[str, Callable[[], Any]] | None = None,
+    contexts: Mapping[str, Callable[[], Any]] | None = None,
     rounds: int = 30,
     warm: int = 1,
     tidy: bool = False,
@@ -84,6 +86,7 @@ def measure(
         contenders: Name → function; each call gets what ``setup`` made for it alone and is timed without it.
         setup: Makes the argument, anew for every call.
         setups: Those that make it for one contender in another way.
+        contexts: Inside what a contender is set up and runs; entering and leaving it is not timed.
         rounds: How many times each contender runs.
         warm: Rounds before that, which do not count.
         tidy: Whether young garbage is collected before each call, so that nobody pays for another's.
@@ -94,10 +97,11 @@ def measure(
         names = list(contenders)
         order.shuffle(names)
         for name in names:
-            argument = (setups or {}).get(name, setup)()
-            if tidy:
-                gc.collect(1)
-            seconds = clock(contenders[name], argument)
+            with (contexts or {}).get(name, contextlib.nullcontext)():
+                argument = (setups or {}).get(name, setup)()
+                if tidy:
+                    gc.collect(1)
+                seconds = clock(contenders[name], argument)
             if round_ >= warm:
                 times[name].append(seconds)
             del argument
@@ -119,7 +123,7 @@ def clock(call: Callable[[Any], Any], argument: Any) -> float:
 def ratio(times: Sequence[float], base: Sequence[float]) -> Ratio:
     """The ratios of two contenders' times, round by round."""
     ratios = [mine / theirs for mine, theirs in zip(times, base, strict=True)]
-    low, _, high = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else (ratios[0],) * 3
+    low, _, high = statistics.quantiles(ratios, n=4, method="inclusive") if len(ratios) > 1 else (ratios[0],) * 3
     return Ratio(statistics.median(ratios), low, high, statistics.median(times))
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import importlib
 import importlib.util
 import multiprocessing
-import resource
 import statistics
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ from lightning_devcheck import simulate_cuda
 from tests.benchmarks._measure import Ratio, Table, goal, measure, ratio
 
 COMMAND = "python -m tests.benchmarks simulation"
+THREE = "all three"
 Built = tuple[nn.Module, torch.Tensor]
 
 
@@ -90,15 +92,10 @@ def step(model: nn.Module, inputs: torch.Tensor, optimizer: torch.optim.Optimize
     optimizer.step()
 
 
-def stepper(model: nn.Module, inputs: torch.Tensor, context: Callable[[], Any]) -> Callable[[Any], None]:
-    """A training step inside a context."""
+def stepper(model: nn.Module, inputs: torch.Tensor) -> Callable[[Any], None]:
+    """A training step with an optimizer of its own."""
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
-
-    def run(_: Any) -> None:
-        with context():
-            step(model, inputs, optimizer)
-
-    return run
+    return lambda _: step(model, inputs, optimizer)
 
 
 def faked(model: nn.Module, fake: FakeTensorMode) -> nn.Module:
@@ -111,18 +108,20 @@ def faked(model: nn.Module, fake: FakeTensorMode) -> nn.Module:
     return model
 
 
-def steppers(build: Callable[[], Built]) -> dict[str, Callable[[Any], None]]:
-    """The same step plain, simulated, and under what else sees every operator."""
+def times_of(build: Callable[[], Built], rounds: int) -> dict[str, list[float]]:
+    """Seconds of the same step plain, simulated, and under what else sees every operator."""
     model, inputs = build()
     with simulate_cuda():
-        moved = copy.deepcopy(model).to("cuda:1"), inputs.to("cuda:1")
+        simulated = stepper(copy.deepcopy(model).to("cuda:1"), inputs.to("cuda:1"))
     fake = FakeTensorMode()
-    return {
-        "CPU": stepper(model, inputs, contextlib.nullcontext),
-        "simulated": stepper(*moved, simulate_cuda),
-        "re-dispatched": stepper(copy.deepcopy(model), inputs, Redispatch),
-        "FakeTensorMode": stepper(faked(copy.deepcopy(model), fake), fake.from_tensor(inputs), lambda: fake),
+    contenders = {
+        "CPU": stepper(model, inputs),
+        "simulated": simulated,
+        "re-dispatched": stepper(copy.deepcopy(model), inputs),
+        "FakeTensorMode": stepper(faked(copy.deepcopy(model), fake), fake.from_tensor(inputs)),
     }
+    contexts = {"simulated": simulate_cuda, "re-dispatched": Redispatch, "FakeTensorMode": lambda: fake}
+    return measure(contenders, contexts=contexts, rounds=rounds)
 
 
 def operators_of(model: nn.Module, inputs: torch.Tensor) -> int:
@@ -138,7 +137,7 @@ def steps_table(quick: bool) -> Table:
     for name, (build, limit) in builds().items():
         torch.manual_seed(0)
         count = operators_of(*build())
-        times = measure(steppers(build), rounds=1 if quick else 20)
+        times = times_of(build, 1 if quick else 20)
         ratios = {key: ratio(values, times["CPU"]) for key, values in times.items()}
         more = {key: _per_operator(times[key], times["CPU"], count) for key in ("simulated", "re-dispatched")}
         base = 1e3 * ratios["CPU"].seconds
@@ -159,10 +158,16 @@ def steps_table(quick: bool) -> Table:
     note = (
         "A `TorchDispatchMode` that only runs the operator again is the limit of anything in Python that sees every "
         "operator. FakeTensorMode computes no values, so its ratio falls with the size of the tensors; for small ones "
-        "it is what another complete simulation of devices costs."
+        f"it is what another complete simulation of devices costs. Entering and leaving the simulation, once in a run, "
+        f"takes {1e3 * statistics.median(measure({'': _enter})['']):.1f} ms more."
     )
     title = "A simulated training step: times the CPU step"
     return Table(title, columns, tuple(rows), COMMAND, tuple(goals), (note,), tuple(bars), "times the CPU step")
+
+
+def _enter(_: Any) -> None:
+    with simulate_cuda():
+        pass
 
 
 def _per_operator(times: list[float], base: list[float], count: int) -> float:
@@ -173,39 +178,45 @@ def _why(ratios: dict[str, Ratio]) -> str:
     return f"re-dispatching alone is {ratios['re-dispatched'].median:.2f}"
 
 
+KINDS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "addition": lambda tensor: torch.add(tensor, tensor),
+    "in place": lambda tensor: tensor.mul_(1.0),
+    "view": lambda tensor: tensor.t(),
+}
+
+
 def ladder_table(quick: bool) -> Table:
-    """One small operator under one thing more at a time: where the time of a simulated operator goes."""
-    plain = torch.ones(4)
-    wrapped = Wrapper(plain)
-    number = 20 if quick else 2000
+    """Small operators under one thing more at a time: where the time of a simulated operator goes."""
+    plain, fake = torch.ones(2, 2), FakeTensorMode()
     with simulate_cuda():
         simulated = plain.to("cuda:1")
-    fake = FakeTensorMode()
     ways: dict[str, tuple[torch.Tensor, Callable[[], Any]]] = {
         "plain": (plain, contextlib.nullcontext),
         "a function mode that passes": (plain, Pass),
         "a dispatch mode that runs it again": (plain, Redispatch),
-        "a subclass that unwraps and wraps": (wrapped, contextlib.nullcontext),
-        "all three": (wrapped, _both),
+        "a subclass that unwraps and wraps": (Wrapper(plain), contextlib.nullcontext),
+        THREE: (Wrapper(plain), _both),
         "simulated": (simulated, simulate_cuda),
         "FakeTensorMode": (fake.from_tensor(plain), lambda: fake),
     }
-    times: dict[str, float] = {}
+    number = 20 if quick else 2000
+    micros = {}
     for name, (tensor, context) in ways.items():
         with context():
-            found = measure(
-                {"add": lambda tensor: _repeat(tensor, number)}, setup=lambda tensor=tensor: tensor, rounds=9
-            )
-        times[name] = statistics.median(found["add"]) / number
-    rows = tuple((name, f"{1e6 * seconds:.2f}", f"{seconds / times['plain']:.1f}") for name, seconds in times.items())
-    rest = 1e6 * (times["simulated"] - times["all three"])
-    note = (
-        f"Of the {1e6 * times['simulated']:.1f} µs of a simulated operator {1e6 * times['all three']:.1f} are torch's "
-        "way into Python and back through the three of them, each doing nothing, the limit of this way to simulate; "
-        f"{rest:.1f} µs are ours: the rules of devices, and a result with the strides, conjugation and aliases of the "
-        "real one."
+            calls = {kind: functools.partial(_repeat, call, tensor, number) for kind, call in KINDS.items()}
+            times = measure(calls, rounds=9)
+        micros[name] = [1e6 * statistics.median(times[kind]) / number for kind in KINDS]
+    rows = tuple((name, *(f"{value:.2f}" for value in values)) for name, values in micros.items())
+    ours = ", ".join(
+        f"{mine:.1f} µs of {kind} {mine - least:+.1f}"
+        for kind, mine, least in zip(KINDS, micros["simulated"], micros[THREE], strict=True)
     )
-    columns = ("one addition of four numbers", "µs", "times plain")
+    note = (
+        "The three in the middle, each doing nothing, are torch's ways into Python and back: together they are the "
+        "limit of a simulation by tensor subclass and modes. What is ours beyond them, the rules of devices and a "
+        f"result with the strides and aliases of the real one: {ours}."
+    )
+    columns = ("four numbers, µs", *KINDS)
     return Table("Where the time of an operator goes", columns, rows, COMMAND, notes=(note,))
 
 
@@ -215,23 +226,30 @@ def _both() -> Any:
         yield
 
 
-def _repeat(tensor: torch.Tensor, number: int) -> None:
+def _repeat(call: Callable[[torch.Tensor], Any], tensor: torch.Tensor, number: int, _: Any) -> None:
     for _ in range(number):
-        torch.add(tensor, tensor)
+        call(tensor)
 
 
 def _peak(name: str, simulated: bool, queue: Any) -> None:
     """Put the growth of this process's peak memory over three steps, in MB."""
     torch.set_num_threads(1)
     model, inputs = builds()[name][0]()
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    Path("/proc/self/clear_refs").write_text("5")  # the peak so far is forgotten
+    before = _peak_mb()
     with simulate_cuda() if simulated else contextlib.nullcontext():
         if simulated:
             model, inputs = model.to("cuda:1"), inputs.to("cuda:1")
         optimizer = torch.optim.SGD(model.parameters(), 0.01)
         for _ in range(3):
             step(model, inputs, optimizer)
-    queue.put((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+    queue.put(_peak_mb() - before)
+
+
+def _peak_mb() -> float:
+    """The peak of this process's memory; what `resource` tells is that of the parent where it had more."""
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
+    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
 
 
 def _peak_beside(name: str, simulated: bool, method: str) -> float:
@@ -260,4 +278,5 @@ def memory_table(quick: bool) -> Table:
 
 def tables(quick: bool = False) -> list[Table]:
     """Steps, one operator, memory."""
-    return [steps_table(quick), ladder_table(quick), memory_table(quick)]
+    memory = [memory_table(quick)] if Path("/proc/self/clear_refs").exists() else []
+    return [steps_table(quick), ladder_table(quick), *memory]

@@ -169,11 +169,9 @@ def clocked(base: type[pl.Callback]) -> Any:
             self.own.append(time.perf_counter() - start)
 
         def on_before_backward(self, *args: Any) -> None:
-            used = time.thread_time()
             start = time.perf_counter()
             super().on_before_backward(*args)
-            wall = time.perf_counter() - start
-            self.own[-1] += min(wall, time.thread_time() - used)
+            self.own[-1] += time.perf_counter() - start
 
         def on_train_batch_end(self, *args: Any) -> None:
             start = time.perf_counter()
