@@ -125,14 +125,31 @@ class DeviceCheck(_Base):
         self._names = self._guard({}, parameter_names, pl_module)  # the optimizers are made
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
-        self._guard(None, self._begin_batch)
+        # without a call that is not needed: between steps of a real model even these lines are no longer in any cache
+        try:
+            self._batches = count = self._batches + 1
+            every = self._every_n_steps
+            self._due = count & (count - 1) == 0 or (every is not None and count % every == 0)
+            if self._wants_lines:
+                self._trace()
+            self._first_node = self._batch_node = sequence_number()
+        except Exception:
+            self._say_fault()
 
     def on_before_backward(self, trainer: Any, pl_module: Any, loss: torch.Tensor) -> None:
-        if self._tracing:
-            self._untrace()
-        if self._guard(True, self._is_new, loss) or self._due:
+        try:
+            if self._tracing:
+                self._untrace()
+            # the cheap check: whether a loss like this, from as many graph nodes, was looked at in this fit
+            number = sequence_number()
+            shape = (loss.requires_grad, loss.device, number - self._first_node)
+            self._first_node = number
+            wanted = (shape not in self._shapes and self._is_new(shape)) or self._due
+        except Exception:
+            self._say_fault()
+            wanted = self._due
+        if wanted:
             self._check(trainer, pl_module, loss)
-        self._first_node = self._guard(0, sequence_number)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         if self._tracing:
@@ -148,20 +165,11 @@ class DeviceCheck(_Base):
         if self._tracing:
             self._untrace()
 
-    def _begin_batch(self) -> None:
-        self._batches += 1
-        count, every = self._batches, self._every_n_steps
-        self._due = count & (count - 1) == 0 or (every is not None and count % every == 0)
-        if self._wants_lines:
-            self._wants_lines = False
-            if self._traced < MAX_TRACED:
-                self._traced += 1
-                self._trace()
-        self._first_node = self._batch_node = sequence_number()
-
     def _trace(self) -> None:
         """Record the source line of every graph node, until the hook; where it is done already, leave it."""
-        if not torch.is_anomaly_enabled():
+        self._wants_lines = False
+        self._traced += 1
+        if self._traced <= MAX_TRACED and not torch.is_anomaly_enabled():
             self._tracing, self._anomaly = True, (False, torch.is_anomaly_check_nan_enabled())
             torch.autograd.set_detect_anomaly(True, check_nan=False)
 
@@ -169,11 +177,9 @@ class DeviceCheck(_Base):
         self._tracing = False
         torch.autograd.set_detect_anomaly(*self._anomaly)
 
-    def _is_new(self, loss: torch.Tensor) -> bool:
-        """Make the cheap check: whether a loss like this, from as many graph nodes, was never looked at in this fit."""
-        # the name, not the type: types of graph nodes cannot be pickled, and a Trainer may be
-        shape = (type(loss.grad_fn).__name__, loss.device, sequence_number() - self._first_node)
-        if shape in self._shapes or sum(seen[1] == loss.device for seen in self._shapes) >= MAX_SHAPES:
+    def _is_new(self, shape: tuple[Any, ...]) -> bool:
+        """Remember what a loss is like; whether it is worth a look."""
+        if sum(seen[1] == shape[1] for seen in self._shapes) >= MAX_SHAPES:
             return False
         self._shapes.add(shape)
         return True
@@ -192,10 +198,14 @@ class DeviceCheck(_Base):
         try:
             return step(*args)
         except Exception:
-            if not self._faulty:
-                self._faulty = True
-                log.warning("DeviceCheck failed and is of no use in this run; please report this.", exc_info=True)
+            self._say_fault()
             return otherwise
+
+    def _say_fault(self) -> None:
+        """Say once that the check itself failed."""
+        if not self._faulty:
+            self._faulty = True
+            log.warning("DeviceCheck failed and is of no use in this run; please report this.", exc_info=True)
 
     def _inspect(self, trainer: Any, pl_module: Any, loss: torch.Tensor) -> Report:
         if self._expectation is None:
