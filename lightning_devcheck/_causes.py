@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from lightning_devcheck._case import Case, is_class
+from lightning_devcheck._places import constant, default_value, held_outside, late_layer, local_layer, put_into
 from lightning_devcheck._records import Origin
 from lightning_devcheck._statements import (
     HERE,
@@ -19,40 +19,6 @@ from lightning_devcheck._statements import (
     with_device_argument,
     with_own_device,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """What is known of one culprit.
-
-    Attributes:
-        rule: The rule it breaks.
-        name: As the user typed it.
-        made: The statement that made it.
-        used: The text of the line where it met the others.
-        function: The function that ``made`` is in.
-        device: Where it is.
-    """
-
-    rule: str
-    name: str
-    made: ast.stmt
-    used: str
-    function: str
-    device: str
-
-    @property
-    def value(self) -> ast.expr | None:
-        """What is assigned, returned or called."""
-        return getattr(self.made, "value", None)
-
-    @property
-    def attribute(self) -> str:
-        """The attribute of ``self`` that is assigned, else nothing."""
-        targets = self.made.targets if isinstance(self.made, ast.Assign) else [getattr(self.made, "target", None)]
-        target = targets[0]
-        owned = isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == "self"
-        return target.attr if owned and isinstance(target, ast.Attribute) else ""
 
 
 def cause_of(
@@ -112,17 +78,13 @@ def _loaded(case: Case) -> tuple[str, str] | None:
 
 def _optimizer(case: Case) -> tuple[str, str] | None:
     call = case.value if isinstance(case.value, ast.Call) else None
-    made = call is not None and "parameters()" in ast.unparse(call) and _is_class(call.func)
+    made = call is not None and "parameters()" in ast.unparse(call) and is_class(call.func)
     if not case.attribute or not made or case.rule not in ("optimizer-device", "mixed-devices"):
         return None
     return (
         "It was made before Lightning moved the module, and keeps copies of the parameters from before the move.",
         f"def configure_optimizers(self):\n    return {ast.unparse(case.value)}" if case.value else "",
     )
-
-
-def _is_class(function: ast.expr) -> bool:
-    return ast.unparse(function).rpartition(".")[2][:1].isupper()
 
 
 def _other_memory(case: Case) -> tuple[str, str] | None:
@@ -186,32 +148,6 @@ def _container(case: Case) -> tuple[str, str] | None:
     return f"{what} in a plain {plain} {lost}.", f"self.{attribute} = nn.{kind}({text})".replace("'", '"')
 
 
-def _held(case: Case) -> tuple[str, str] | None:
-    """A tensor in a plain attribute, or in something that an attribute holds."""
-    attribute, value = case.attribute, case.value
-    if not attribute or value is None or case.rule not in ("unregistered-tensor", "mixed-devices", "leaf-device"):
-        return None
-    if case.function not in ("", "__init__", "configure_model", "setup") and any(map(is_factory, calls_in(case.made))):
-        return None
-    text = spell(value)
-    if case.name == f"self.{attribute}":
-        if "requires_grad=True" in text:
-            return (
-                "A tensor that requires a gradient is not a parameter: it is not moved, not trained, not saved.",
-                f"self.{attribute} = nn.Parameter({text.replace(', requires_grad=True', '')})",
-            )
-        return (
-            "A tensor in a plain attribute is not moved with the module: only parameters and buffers are.",
-            f'self.register_buffer("{attribute}", {text}, persistent=False)',
-        )
-    last = re.split(r"[.\[\]\"(]+", case.name.rstrip('"])'))[-1]
-    last = last if last.isidentifier() else "values"
-    return (
-        f"self.{attribute} is a plain object to Lightning: the tensor in it is not moved with the module.",
-        f'self.register_buffer("{last}", …, persistent=False)  (and read it from there)',
-    )
-
-
 def _rebuilt(case: Case) -> tuple[str, str] | None:
     call = next(
         (c for c in calls_in(case.made) if calls_torch(c, "tensor") and "requires_grad=True" in ast.unparse(c)), None
@@ -240,32 +176,12 @@ def _running_sum(case: Case) -> tuple[str, str] | None:
     )
 
 
-def _constant(case: Case) -> tuple[str, str] | None:
-    """A tensor of the source file itself."""
-    if case.function or case.attribute or not case.name.isupper() or not isinstance(case.made, ast.Assign):
-        return None
-    name = case.name.lower()
-    return (
-        "A tensor of the source file belongs to no module: nothing moves it.",
-        f'self.register_buffer("{name}", {case.name}, persistent=False)  (in __init__; then use self.{name})',
-    )
-
-
 def _factory(case: Case) -> tuple[str, str] | None:
     call = next((call for call in calls_in(case.made) if is_factory(call)), None)
     if call is None:
         return None
     why = f"{ast.unparse(call.func)} makes its tensor on the CPU unless it is given a device."
     return why, with_device_argument(case.made, is_factory)
-
-
-def _layer(case: Case) -> tuple[str, str] | None:
-    if case.rule != "parameter-device" or not case.attribute or case.function in ("__init__", "configure_model"):
-        return None
-    return (
-        "A layer made here comes after Lightning has moved the module, and after the optimizer was made.",
-        f"make self.{case.attribute} in __init__ or configure_model (nn.LazyLinear where its size is not known yet)",
-    )
 
 
 def _to_host(case: Case) -> tuple[str, str] | None:
@@ -287,11 +203,14 @@ CAUSES: tuple[Callable[[Case], tuple[str, str] | None], ...] = (
     _copies,
     _early_move,
     _container,
+    put_into,
+    default_value,
     _rebuilt,
     _running_sum,
-    _constant,
-    _held,
-    _layer,
+    constant,
+    held_outside,
+    late_layer,
+    local_layer,
     _to_host,
     _factory,
 )

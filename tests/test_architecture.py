@@ -14,7 +14,8 @@ import lightning_devcheck
 PACKAGE = Path(lightning_devcheck.__file__).parent
 LAYERS = (
     ("_version", "_records", "_compat", "_statements"),
-    ("_assignments",),
+    ("_assignments", "_case"),
+    ("_places",),
     ("_render", "_devices", "_source", "_rules", "_values"),
     ("_report", "_naming", "_causes"),
     ("_errors", "_simulate", "_saved", "_deadline"),

@@ -97,9 +97,114 @@ MESSAGES = [
         ("cuda:0",),
     ),
     ("CUDA error: invalid device ordinal", "wrong-rank-device", ()),
+    (
+        "Input and parameter tensors are not at the same device, found input tensor at cpu and parameter tensor at "
+        "cuda:0",
+        "mixed-devices",
+        ("cpu", "cuda:0"),
+    ),
+    (
+        "'lengths' argument should be a 1D CPU int64 tensor, but got 1D cuda:0 Long tensor",
+        "mixed-devices",
+        ("cuda:0",),
+    ),
+    ("cannot pin 'torch.cuda.FloatTensor' only dense CPU tensors can be pinned", "batch-device", ("cuda",)),
+    ("expected device cpu but got device cuda:0", "mixed-devices", ("cpu", "cuda:0")),
+    (
+        "Expected tensor for argument #1 'input' to have the same device as tensor for argument #2 'weight'; but "
+        "device 0 does not equal 1 (while checking arguments for cudnn_convolution)",
+        "mixed-devices",
+        (),
+    ),
+    (
+        "grid_sampler(): expected input and grid to be on same device, but input is on cuda:0 and grid is on cpu",
+        "mixed-devices",
+        (),
+    ),
+    (
+        "index_copy_(): self, index and source expected to be in the same device, but got (self) cpu",
+        "mixed-devices",
+        (),
+    ),
+    ("meshgrid expects all tensors to have the same device", "mixed-devices", ()),
+    ("quantile() q tensor must be on the same device as the input tensor", "mixed-devices", ()),
+    ("query must be a CUDA tensor", "mixed-devices", ()),
+    ("Placeholder storage has not been allocated on MPS device!", "mixed-devices", ()),
+    (
+        "module must have its parameters and buffers on device cuda:0 (device_ids[0]) but found one of them on "
+        "device: cpu",
+        "parameter-device",
+        ("cuda:0", "cpu"),
+    ),
+    ("If capturable=False, state_steps should not be CUDA tensors.", "optimizer-device", ()),
+    ("Tensor on device cuda:0 is not on the expected device meta!", "meta-parameter", ()),
+    ("Cannot copy out of meta tensor; no data!", "meta-parameter", ()),
     ("[rank1]: Connection closed by peer [127.0.0.1]:1234", "", ()),
     ("Watchdog caught collective operation timeout: WorkNCCL(SeqNum=3)", "", ()),
 ]
+
+
+# words of torch, Lightning and others that mention devices or tensors, and are about something else
+LOOK_ALIKES = [
+    ValueError("device must be one of cpu, cuda"),
+    KeyError("cuda"),
+    KeyError("Expected all tensors to be on the same device"),
+    AttributeError("'Model' object has no attribute 'device'"),
+    TypeError("to() received an invalid combination of arguments - got (str, device=torch.device)"),
+    TypeError("can't convert np.ndarray of type numpy.object_."),
+    RuntimeError("CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 10.76 GiB total capacity)"),
+    RuntimeError("CUDA error: device-side assert triggered\nCUDA kernel errors might be reported at some other call"),
+    RuntimeError("CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`"),
+    RuntimeError("CUDA error: an illegal memory access was encountered"),
+    RuntimeError("CUDA error: no kernel image is available for execution on the device"),
+    RuntimeError("cuDNN error: CUDNN_STATUS_EXECUTION_FAILED"),
+    RuntimeError("No CUDA GPUs are available"),
+    RuntimeError("Found no NVIDIA driver on your system."),
+    RuntimeError("Cannot re-initialize CUDA in forked subprocess."),
+    RuntimeError("NCCL error in: ProcessGroupNCCL.cpp:1269, internal error"),
+    RuntimeError("Default process group has not been initialized"),
+    RuntimeError("Expected to have finished reduction in the prior iteration before starting a new one."),
+    RuntimeError("HTTPSConnectionPool(host='x', port=443): Connection reset by peer"),
+    ConnectionResetError("[Errno 104] Connection reset by peer"),
+    RuntimeError("[Errno 104] Connection reset by peer"),
+    TimeoutError("Socket Timeout"),
+    OSError("No space left on device"),
+    RuntimeError("Expected all tensors to be the same size"),
+    RuntimeError("stack expects each tensor to be equal size, but got [3] at entry 0 and [4] at entry 1"),
+    RuntimeError("The size of tensor a (3) must match the size of tensor b (4) at non-singleton dimension 1"),
+    RuntimeError("mat1 and mat2 shapes cannot be multiplied (2x3 and 4x5)"),
+    RuntimeError("expected scalar type Float but found Half"),
+    RuntimeError("expected m1 and m2 to have the same dtype, but got: float != double"),
+    RuntimeError("Input type (torch.cuda.HalfTensor) and weight type (torch.cuda.FloatTensor) should be the same"),
+    RuntimeError("Input type (double) and bias type (float) should be the same"),
+    RuntimeError("Input and hidden tensors are not the same dtype, found input tensor with Float"),
+    RuntimeError("'lengths' argument should be a 1D CPU int64 tensor, but got 2D cpu Long tensor"),
+    RuntimeError("index out of range in self"),
+    IndexError("Target 5 is out of bounds."),
+    RuntimeError("one of the variables needed for gradient computation has been modified by an inplace operation"),
+    RuntimeError("element 0 of tensors does not require grad and does not have a grad_fn"),
+    RuntimeError("Function MulBackward0 returned an invalid gradient at index 0 - got [3] but expected shape [4]"),
+    RuntimeError("hook '<lambda>' has changed the size of value"),
+    RuntimeError("attempting to assign a gradient of size '[3]' to a tensor of size '[4]'."),
+    RuntimeError("attempting to assign a gradient with dtype 'float' to a tensor with grad_dtype 'double'"),
+    RuntimeError("assigned grad has data of a different type"),
+    RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."),
+    RuntimeError("cannot pin 'torch.sparse.FloatTensor' only dense CPU tensors can be pinned"),
+    RuntimeError("DataLoader worker (pid 123) is killed by signal: Killed."),
+    RuntimeError("Error(s) in loading state_dict for Model: size mismatch for net.weight"),
+    ValueError("optimizer got an empty parameter list"),
+    NotImplementedError("Could not run 'aten::foo' with arguments from the 'CUDA' backend."),
+    ValueError("labels should be on the same file system device"),
+    ValueError("All inputs must be on the same scale"),
+]
+
+
+@pytest.mark.parametrize("error", LOOK_ALIKES, ids=lambda error: f"{type(error).__name__} {str(error)[:30]}")
+def test_look_alike_is_not_explained(error):
+    """What only mentions devices gives None, as an exception and in a log."""
+    assert explain(error) is None
+    if isinstance(error, RuntimeError) and not isinstance(error, NotImplementedError):
+        assert explain_text(f"Traceback (most recent call last):\n  ...\nRuntimeError: {error}\n") is None
 
 
 @pytest.mark.parametrize(("text", "rule", "devices"), MESSAGES, ids=[text[:40] for text, _, _ in MESSAGES])
@@ -131,7 +236,7 @@ def test_wrapping_names_the_parameter():
     module = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 2, device="meta"))
     error = RuntimeError("DistributedDataParallel's input module must be on the same type of devices")
     finding = explain(error, module).findings[0]
-    assert (finding.rule, finding.name, finding.device) == ("parameter-device", "self[2].weight", "meta")
+    assert (finding.rule, finding.name, finding.device) == ("meta-parameter", "self[2].weight", "meta")
 
 
 def test_pasted_traceback():

@@ -62,7 +62,8 @@ CATALOGUE: tuple[Message, ...] = (
         "assign-gradient",
         r"attempting to assign a gradient (?:with|of) device(?: type)? '(?P<found>DEVICE)' to a tensor (?:with|of) "
         r"device(?: type)? '(?P<expected>DEVICE)'"
-        r"|assigned grad has data (?:of a different type|located on a different)",
+        r"|assigned grad has data located on a different device"
+        r"|attempting to assign a gradient located on device with index '\d+' to a tensor located on device with index",
         "gradient-device",
         "A gradient is where its tensor is.",
         "tensor.grad = grad.to(tensor.device)",
@@ -89,13 +90,28 @@ CATALOGUE: tuple[Message, ...] = (
         "optimizer-device",
     ),
     _message(
+        "index-device",
+        r"ind(?:ices|ex) should be (?:either )?on (?P<a>DEVICE) or on the same device as the indexed tensor "
+        r"\((?P<b>DEVICE)\)|indices should be either on \S+ or on the same device as the indexed tensor",
+        "mixed-devices",
+        "A device tensor may be indexed by CPU indices, a CPU tensor not by device indices.",
+    ),
+    _message(
         "same-device",
-        r"(?:[Ee]xpected|[Aa]ll|[Ee]xpect) .{0,60}?to be on (?:the )?same device|must be on the same (?:CUDA )?device"
-        r"(?:\. Received (?P<a>DEVICE) and (?P<b>DEVICE))?|should be on the same device|must be on same device"
+        r"\b(?:must|should|need|[Ee]xpect(?:s|ed)?|[Aa]ll)\b.{0,100}?\b(?:on|in|have) (?:the )?same (?:(?:CUDA|cuda) )?"
+        r"device\b(?:\. Received (?P<a>DEVICE) and (?P<b>DEVICE))?"
         r"|[Ee]xpected device (?P<expected>DEVICE) but got device (?P<found>DEVICE)"
         r"|to have the same device as tensor for argument|(?:arguments|tensors) are located on different GPUs"
         r"|\bmust be (?:a )?(?:CUDA|cuda) tensors?\b|Placeholder storage has not been allocated on MPS device",
         "mixed-devices",
+    ),
+    _message(
+        "host-argument",
+        r"'(?P<argument>\w+)' argument should be a 1D CPU int64 tensor, but got 1D (?P<found>(?!cpu)DEVICE)"
+        r"|must be a CPU tensor; it is currently on device (?P<b>DEVICE)",
+        "mixed-devices",
+        "torch reads this argument on the host, whatever device the other arguments are on.",
+        "leave it on the CPU, or hand over lengths.cpu()",
     ),
     _message(
         "recurrent-layer-devices",
@@ -116,13 +132,6 @@ CATALOGUE: tuple[Message, ...] = (
         r"|FakeTensor is wrapped to wrong device, found (?P<found>DEVICE), expected (?P<expected>DEVICE)",
         "mixed-devices",
         "torch.compile met tensors on two devices while it traced the function.",
-    ),
-    _message(
-        "index-device",
-        r"ind(?:ices|ex) should be (?:either )?on (?P<a>DEVICE) or on the same device as the indexed tensor "
-        r"\((?P<b>DEVICE)\)|indices should be either on \S+ or on the same device as the indexed tensor",
-        "mixed-devices",
-        "A device tensor may be indexed by CPU indices, a CPU tensor not by device indices.",
     ),
     _message(
         "cpu-scalars",
@@ -210,7 +219,8 @@ CATALOGUE: tuple[Message, ...] = (
     ),
     _message(
         "other-process",
-        r"Connection (?:closed|reset) by peer|Watchdog caught collective operation timeout|Socket Timeout"
+        r"(?:^|Error: |(?<!Errno \d{2})(?<!Errno \d{3})\] ?:? ?)Connection (?:closed|reset) by peer"
+        r"|Watchdog caught collective operation timeout|Socket Timeout"
         r"|wait timeout after \d+ms|Timed out waiting \d+ms for|collective operation timeout",
         "",
         OTHER_RANK,

@@ -12,6 +12,7 @@ import torch
 
 from lightning_devcheck._causes import cause_of
 from lightning_devcheck._devices import device_of, normalize
+from lightning_devcheck._explain._bindings import find_binding
 from lightning_devcheck._explain._frames import Frame
 from lightning_devcheck._explain._locate import Named
 from lightning_devcheck._explain._mentions import mentions
@@ -63,7 +64,8 @@ class Scene:
         away = [device for device in named if device.type != "cpu"]
         if len(named) > len(away) == 1:
             return away[0]  # Lightning moves the module back to the CPU when a fit fails: its parameters tell nothing
-        common = [device for device, _ in self._held.most_common() if device in away or not away]
+        held = [device for device, _ in self._held.most_common() if device.type != "meta"]
+        common = [device for device in held if device in away or not away]
         if common and common[0].type != "cpu":
             return common[0]
         current = self.device("cuda") if any(device.type == "cuda" for device in away) or not named else None
@@ -126,6 +128,7 @@ class Scene:
         rule = given.pop("rule", "") or self._rule(named, tensor, where)
         others = list(others)
         why, fix = self.words(rule, named, str(where))
+        fix = self._pasteable(fix, named)
         unknown = "device" if rule == "collective-device" else "the model's device"
         fields = {
             "severity": "error",
@@ -150,6 +153,27 @@ class Scene:
         why, fix = cause_of(word, named.name, named.origin, self.used, device, str(self.expected or ""))
         return why or self.match.message.cause, fix or self.match.message.fix
 
+    def _pasteable(self, fix: str, named: Named) -> str:
+        """A fix without ``self`` where the user's code has none: the device is that of what the culprit met."""
+        frames = [frame for _, frame in self.user_frames]
+        if not frames or named.origin is None or "self" in frames[0].names:
+            return fix
+        other = self._right_before(frames[0], named.origin)
+        has_module = named.kind == "attribute" or any("self" in frame.names for frame in frames)
+        if fix.startswith("self.register_buffer") and not has_module:
+            return f"{named.name}.to({other}.device)" if other else fix
+        local = named.origin.function == frames[0].code.co_name.strip("<>").replace("module", "")
+        return fix.replace("self.device", f"{other}.device") if local and other else fix
+
+    def _right_before(self, frame: Frame, made: Origin) -> str:
+        """A variable of a frame that held a tensor where it should be when a line ran."""
+        for name, value in frame.names.items():
+            if is_a(value, torch.Tensor) and device_of(value) == self.expected:
+                binding = find_binding(frame, name)
+                if binding is not None and (binding.kind == "argument" or binding.lineno < made.lineno):
+                    return name
+        return ""
+
     def operators(self) -> tuple[Operator, ...]:
         """Torch's operator that the message names."""
         name = self.match.operator or self.match.node.removesuffix("Backward")
@@ -158,6 +182,8 @@ class Scene:
     def _rule(self, named: Named, tensor: torch.Tensor | None, where: torch.device | None) -> str:
         """The rule that says most about where the culprit is kept."""
         default = self.match.message.rule
+        if default == "metric-device" and tensor is not None and named.kind in ("local", "global", "call", "batch"):
+            default = "mixed-devices"  # an input of the metric, not its state
         if default != "mixed-devices":
             return default
         here = self.expected

@@ -118,17 +118,24 @@ def _wrapped(scene: Scene) -> Finding | None:
     index, name, module = _refused(scene)
     held = list(tensors_of(module, name)) if module is not None else []
     counts = Counter(device_of(t) for _, t in held)
-    if not counts:
-        return None
-    common = scene.expected if scene.expected in counts else counts.most_common(1)[0][0]
+    common = _belongs(scene, counts)
     odd = [pair for pair in held if device_of(pair[1]) != common]
-    if not odd and common == scene.expected:
+    if not odd:
         return None
-    if not odd:  # all of it is elsewhere
-        odd, held = held[:1], []
+    some = len(odd) < len(held)
     located = locate(module, odd[0][1], name) or Named(odd[0][0], None, "registered")
-    whole = Named(located.name if held else name, located.origin or _made(scene, index, name), "registered")
-    return scene.make(whole, odd[0][1], [pair for pair in held if device_of(pair[1]) == common][:1])
+    named = Named(located.name if some else name, located.origin or _made(scene, index, name), "registered")
+    rule = "meta-parameter" if odd[0][1].is_meta else scene.match.message.rule
+    others = [pair for pair in held if device_of(pair[1]) == common][:1]
+    return scene.make(named, odd[0][1], others, rule=rule, expected=str(common))
+
+
+def _belongs(scene: Scene, counts: Counter[torch.device]) -> torch.device | None:
+    """Where a module belongs: where the message says, else where most of it is that is on a real device."""
+    if scene.expected in counts or scene.match.expected or len(counts) == 1:
+        return scene.expected
+    real = [device for device, _ in counts.most_common() if device.type != "meta"]
+    return next((device for device in real if device.type != "cpu"), real[0] if real else scene.expected)
 
 
 def _refused(scene: Scene) -> tuple[int, str, torch.nn.Module | None]:
@@ -137,7 +144,8 @@ def _refused(scene: Scene) -> tuple[int, str, torch.nn.Module | None]:
         for mention in mentions(frame.failing(), frame):
             if is_module(mention.value) and mention.text != "self":
                 return index, mention.text, mention.value
-    return -1, scene.root_name, scene.root
+    index = next((i for i, frame in scene.user_frames if frame.names.get(scene.root_name) is scene.root), -1)
+    return index, scene.root_name, scene.root
 
 
 def _made(scene: Scene, index: int, name: str) -> Origin | None:
@@ -156,4 +164,5 @@ SPECIAL: dict[str, Special] = {
     "pin-memory": _host_memory,
     "no-such-device": _no_such_device,
     "parameter-device": _wrapped,
+    "meta-parameter": _wrapped,
 }

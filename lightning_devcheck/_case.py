@@ -1,0 +1,45 @@
+"""What is known of one culprit when its cause is looked for."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What is known of one culprit.
+
+    Attributes:
+        rule: The rule it breaks.
+        name: As the user typed it.
+        made: The statement that made it.
+        used: The text of the line where it met the others.
+        function: The function that ``made`` is in.
+        device: Where it is.
+    """
+
+    rule: str
+    name: str
+    made: ast.stmt
+    used: str
+    function: str
+    device: str
+
+    @property
+    def value(self) -> ast.expr | None:
+        """What is assigned, returned or called."""
+        return getattr(self.made, "value", None)
+
+    @property
+    def attribute(self) -> str:
+        """The attribute of ``self`` that is assigned, else nothing."""
+        targets = self.made.targets if isinstance(self.made, ast.Assign) else [getattr(self.made, "target", None)]
+        target = next((one for one in targets if one is not None and ast.unparse(one) == self.name), targets[0])
+        owned = isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == "self"
+        return target.attr if owned and isinstance(target, ast.Attribute) else ""
+
+
+def is_class(function: ast.expr) -> bool:
+    """Whether what is called is a class, by its name."""
+    return ast.unparse(function).rpartition(".")[2][:1].isupper()

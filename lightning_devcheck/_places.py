@@ -1,0 +1,104 @@
+"""Causes that lie in the place of a tensor or layer: an attribute, a container, a class, a default, a variable."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from lightning_devcheck._case import Case, is_class
+from lightning_devcheck._statements import HERE, calls_in, is_factory, spell, with_device_argument
+
+
+def held_outside(case: Case) -> tuple[str, str] | None:
+    """A tensor in a plain attribute, or in something that an attribute holds."""
+    attribute, value = case.attribute, case.value
+    if not attribute or value is None or case.rule not in ("unregistered-tensor", "mixed-devices", "leaf-device"):
+        return None
+    if case.function not in ("", "__init__", "configure_model", "setup") and any(map(is_factory, calls_in(case.made))):
+        return None
+    text = spell(value)
+    if case.name == f"self.{attribute}":
+        if "requires_grad=True" in text:
+            return (
+                "A tensor that requires a gradient is not a parameter: it is not moved, not trained, not saved.",
+                f"self.{attribute} = nn.Parameter({text.replace(', requires_grad=True', '')})",
+            )
+        return (
+            "A tensor in a plain attribute is not moved with the module: only parameters and buffers are.",
+            f'self.register_buffer("{attribute}", {text}, persistent=False)',
+        )
+    last = re.split(r"[.\[\]\"(]+", case.name.rstrip('"])'))[-1]
+    last = last if last.isidentifier() else "values"
+    return (
+        f"self.{attribute} is a plain object to Lightning: the tensor in it is not moved with the module.",
+        f'self.register_buffer("{last}", …, persistent=False)  (and read it from there)',
+    )
+
+
+def put_into(case: Case) -> tuple[str, str] | None:
+    """A tensor that ``__init__`` puts into something: ``self.rows.append(…)``, ``setattr(self, …)``."""
+    call = case.value if isinstance(case.made, ast.Expr) else None
+    given = call.args[-1] if isinstance(call, ast.Call) and call.args else case.value
+    kept = case.name.startswith("self.") and case.function in ("__init__", "configure_model")
+    if not kept or case.attribute or given is None or not any(map(is_factory, calls_in(case.made))):
+        return None
+    words = re.findall(r"\w+", case.name.removeprefix("self."))
+    name = words[-1] if words[-1].isidentifier() else "_".join(words)
+    return (
+        f"self.{words[0]} is not moved with the module: only parameters and buffers are.",
+        f'self.register_buffer("{name}", {spell(given)}, persistent=False)  (and read it from there)',
+    )
+
+
+def constant(case: Case) -> tuple[str, str] | None:
+    """A tensor of the source file or of a class itself."""
+    base = re.split(r"[.\[]", case.name)[0]
+    of_class = base in ("self", "cls") or (base[:1].isupper() and not base.isupper())
+    if case.function or case.attribute or not (base.isupper() or of_class):
+        return None
+    if not isinstance(case.made, (ast.Assign, ast.AnnAssign)) or case.value is None:
+        return None
+    name = re.findall(r"\w+", case.name)[-1].lower()
+    value = spell(case.value) if of_class else case.name
+    return (
+        f"A tensor of the {'class' if of_class else 'source file'} itself belongs to no module: nothing moves it.",
+        f'self.register_buffer("{name}", {value}, persistent=False)  (in __init__; then use self.{name})',
+    )
+
+
+def default_value(case: Case) -> tuple[str, str] | None:
+    """A tensor that is a default value."""
+    if not isinstance(case.made, ast.FunctionDef) or not case.name.isidentifier():
+        return None
+    made = case.made.args
+    pairs: list[tuple[ast.arg, ast.expr | None]] = [*zip(made.args[::-1], made.defaults[::-1], strict=False)]
+    pairs += zip(made.kwonlyargs, made.kw_defaults, strict=True)
+    value = next((value for argument, value in pairs if argument.arg == case.name and value is not None), None)
+    if value is None or not any(map(is_factory, calls_in(value))):
+        return None
+    new = with_device_argument(ast.Expr(value), is_factory)
+    return (
+        "A default value is made once, on the CPU, when the function is defined.",
+        f"{case.name}=None, and in the function: if {case.name} is None: {case.name} = {new}",
+    )
+
+
+def late_layer(case: Case) -> tuple[str, str] | None:
+    if case.rule != "parameter-device" or not case.attribute or case.function in ("__init__", "configure_model"):
+        return None
+    return (
+        "A layer made here comes after Lightning has moved the module, and after the optimizer was made.",
+        f"make self.{case.attribute} in __init__ or configure_model (nn.LazyLinear where its size is not known yet)",
+    )
+
+
+def local_layer(case: Case) -> tuple[str, str] | None:
+    """A layer in a variable."""
+    base, dot, _ = case.name.partition(".")
+    call = case.value if isinstance(case.made, ast.Assign) else None
+    if not dot or base == "self" or not isinstance(call, ast.Call) or not is_class(call.func):
+        return None
+    if ast.unparse(case.made.targets[0]) != base or any(map(is_factory, calls_in(call))):  # type: ignore[attr-defined]
+        return None
+    why = "A layer starts on the CPU, and Lightning moves only what the module holds."
+    return why, f"{base} = {spell(call)}.to({HERE})  (or in __init__: self.{base} = {spell(call)})"
