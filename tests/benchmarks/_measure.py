@@ -28,6 +28,7 @@ class Table:
         notes: What the figures mean: the limit, and how far from it they are.
         bars: What the chart shows of it: label and number.
         unit: What the bars count.
+        marks: The goal of each bar, None where it has none.
     """
 
     title: str
@@ -38,6 +39,7 @@ class Table:
     notes: tuple[str, ...] = field(default=())
     bars: tuple[tuple[str, float], ...] = field(default=())
     unit: str = ""
+    marks: tuple[float | None, ...] = field(default=())
 
     def markdown(self) -> str:
         """The table, its notes, its goals and its command as Markdown."""

@@ -116,7 +116,8 @@ def step_table(quick: bool) -> Table:
     )
     title = "One step: accumulate K losses and make the weighted total"
     unit = "times faster than K MeanMetrics and a Python sum"
-    return Table(title, columns, rows, COMMAND, tuple(goals), (note,), tuple(bars), unit)
+    marks = tuple(STEP_GOALS.get(size) for size in SIZES)
+    return Table(title, columns, rows, COMMAND, tuple(goals), (note,), tuple(bars), unit, marks)
 
 
 def _step_cell(ratio: Ratio) -> str:

@@ -154,8 +154,8 @@ def peers_table(quick: bool, compiled: Any) -> Table:
     columns = ("graph", "nodes", "leaves", "bare, µs", *COLUMNS.values())
     title = "The full check and its parts, its peers and its limit: times a bare loop over the graph"
     notes = (_explained(found), _route(found)) if compiled else (_explained(found),)
-    bars = tuple((name, ratios["walk"].median) for name, ratios in found.items())
-    return Table(title, columns, tuple(rows), COMMAND, _goals(found, limits), notes, bars, "walk / bare loop")
+    bars, unit = tuple((name, ratios["walk"].median) for name, ratios in found.items()), "walk / bare loop"
+    return Table(title, columns, tuple(rows), COMMAND, _goals(found, limits), notes, bars, unit, tuple(limits.values()))
 
 
 def _goals(found: dict[str, dict[str, Ratio]], limits: dict[str, float]) -> tuple[str, ...]:

@@ -162,7 +162,8 @@ def steps_table(quick: bool) -> Table:
         f"takes {1e3 * statistics.median(measure({'': _enter})['']):.1f} ms more."
     )
     title = "A simulated training step: times the CPU step"
-    return Table(title, columns, tuple(rows), COMMAND, tuple(goals), (note,), tuple(bars), "times the CPU step")
+    marks = tuple(limit for _, limit in builds().values())
+    return Table(title, columns, tuple(rows), COMMAND, tuple(goals), (note,), tuple(bars), "times the CPU step", marks)
 
 
 def _enter(_: Any) -> None:
