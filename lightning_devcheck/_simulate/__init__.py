@@ -11,6 +11,7 @@ from lightning_devcheck._simulate._autocast import Casts
 from lightning_devcheck._simulate._backward import backward_stand_ins
 from lightning_devcheck._simulate._cuda import cuda_stand_ins
 from lightning_devcheck._simulate._distributed import distributed_stand_ins
+from lightning_devcheck._simulate._formulas import formulas
 from lightning_devcheck._simulate._load import load_stand_ins
 from lightning_devcheck._simulate._modes import FunctionMode, OperatorMode
 from lightning_devcheck._simulate._module import module_stand_ins
@@ -26,9 +27,9 @@ def simulate_cuda(devices: int = 2, *, values: bool = True) -> Iterator[None]:
     Inside the context, ``cuda:0`` to ``cuda:devices-1`` exist: tensors made there or moved there hold real values on
     the CPU, report the device they are on, and refuse to mix as CUDA tensors do, with CUDA's messages. Autograd,
     optimizers, GradScaler and an unmodified ``Trainer(accelerator="gpu")`` work; values are those of the CPU, bit for
-    bit, except in rounding where torch picks another formula by device (attention from 2.14 on, the backward of
-    ``prod`` and ``mish``). Autocast casts as CUDA's does. Sparse CSR tensors are not simulated. On exit everything is
-    put back, also after an exception. No GPU is used, and none is needed. Threads started inside have the devices too.
+    bit, except in rounding the gradient of ``prod`` and, before torch 2.7, of ``cumprod``. Autocast casts as CUDA's
+    does. Sparse CSR tensors are not simulated. On exit everything is put back, also after an exception. No GPU is
+    used, and none is needed. Threads started inside have the devices too.
 
     Args:
         devices: How many devices there are, at least 1.
@@ -62,7 +63,7 @@ def simulate_cuda(devices: int = 2, *, values: bool = True) -> Iterator[None]:
         *load_stand_ins(simulation),
         *casts.stand_ins(),
     ]
-    with Patches(stand_ins), casts.installed():
+    with Patches(stand_ins), casts.installed(), formulas():
         start(simulation)
         # Module.to replaces parameters: the other way, swapping, fails on weak references
         torch.__future__.set_overwrite_module_params_on_conversion(True)

@@ -26,6 +26,10 @@ COMPOSING = ("CompositeImplicitAutograd", "CompositeExplicitAutograd", "Composit
 HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 # the autocast of CUDA, as torch's dispatcher calls it
 AUTOCAST_KEY = "AutocastCUDA"
+# where torch composes an operator of others for tensors that are `meta` in C++
+AUTOGRAD_KEY = "AutogradMeta"
+# which attention kernel torch would take: a value of `torch.nn.attention.SDPBackend`
+sdp_choice = torch._fused_sdp_choice
 AUTOCAST_KEYS = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, AUTOCAST_KEY))
 # makes a tensor of a class of ours around no storage
 make_wrapper = torch.Tensor._make_wrapper_subclass
@@ -115,6 +119,7 @@ __all__ = [
     "APPLY",
     "AUTOCAST_KEY",
     "AUTOCAST_KEYS",
+    "AUTOGRAD_KEY",
     "ENGINE",
     "FUNCTION_NODE",
     "HOOKS",
@@ -135,6 +140,7 @@ __all__ = [
     "run_backward",
     "run_composed",
     "scoped_library",
+    "sdp_choice",
     "set_conj",
     "set_neg",
     "unbox_work",

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves, tree_map
 
 from lightning_devcheck import simulate_cuda
 from tests.fidelity._samples import is_tensor, operators, run, samples
@@ -100,18 +101,13 @@ def _count(counts: Counter[str], name: str, attempt: Callable[[], Any]) -> None:
 
 def _result(operator: Any, sample: Any, wrap: Callable[[torch.Tensor], torch.Tensor]) -> list[torch.Tensor]:
     """The results of a sample on the device that want a gradient."""
-    kept: list[torch.Tensor] = []
 
-    def call(*args: Any, **kwargs: Any) -> Any:
-        out = operator.op(*args, **kwargs)
-        kept.extend(v for v in torch.utils._pytree.tree_leaves(out) if is_tensor(v) and v.requires_grad)
-        return ()
+    def move(value: Any) -> Any:
+        return wrap(value.detach().to("cuda:1").requires_grad_(value.requires_grad)) if is_tensor(value) else value
 
-    moved = sample.transform(
-        lambda v: wrap(v.detach().to("cuda:1").requires_grad_(v.requires_grad)) if is_tensor(v) else v
-    )
-    call(moved.input, *moved.args, **moved.kwargs)
-    return kept
+    args, kwargs = tree_map(move, ((sample.input, *sample.args), sample.kwargs))
+    out = operator.op(*args, **kwargs)
+    return [value for value in tree_leaves(out) if is_tensor(value) and value.requires_grad]
 
 
 def _wrong_gradients(operator: Any, sample: Any) -> None:

@@ -91,7 +91,7 @@ COPYING = {
     "masked.cumsum",
 }
 COPYING |= {"linspace.tensor_overload", "logspace.tensor_overload", "_unsafe_masked_index", "masked.cumprod"}
-COPYING |= {"nn.functional.hinge_embedding_loss", "nn.functional.ctc_loss"}
+COPYING |= {"nn.functional.hinge_embedding_loss", "nn.functional.bilinear", "floor_divide", "ldexp", "index_fill"}
 FORMULAS = {
     "native_dropout_backward",
     "index_put",
@@ -124,7 +124,7 @@ REASONS = [
     ),
     Reason(
         "fake",
-        "FakeTensor wants one device also where the kernel copies or reads a tensor from another",
+        "FakeTensor wants one device also where a tensor from another is copied, read on the host, or not touched",
         lambda d: _fake_strict(d) and d.trial.operator in COPYING,
         "select_scatter",
     ),

@@ -1,0 +1,63 @@
+"""Formulas that torch picks by the device it sees in C++, ``meta`` here: the CPU's, so that values are the CPU's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.nn.attention import SDPBackend
+
+from lightning_devcheck._simulate._compat import AUTOGRAD_KEY, composing_key, run_composed, scoped_library, sdp_choice
+from lightning_devcheck._simulate._tensor import SimulatedTensor
+
+ATTENTION = torch.ops.aten.scaled_dot_product_attention.default
+# composed of others for every device but CPU and CUDA, with other rounding: let it through to our mode as it is
+WHOLE = ("mish_backward",)
+
+
+@contextmanager
+def formulas() -> Iterator[None]:
+    """Put the CPU's formulas in torch's place, and take them out again."""
+    with scoped_library() as library:
+        for name in WHOLE:
+            library.impl(name, torch.library.fallthrough_kernel, AUTOGRAD_KEY)
+        library.impl("scaled_dot_product_attention", _attention, AUTOGRAD_KEY)
+        yield
+
+
+def _attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Any:
+    """Attention by the CPU's fused kernel where the CPU takes it."""
+    options: dict[str, Any] = {"scale": scale}
+    given = (query, key, value, attn_mask, dropout_p, is_causal)
+    if not enable_gqa and _together(query, key, value, attn_mask) and sdp_choice(*given, **options) == FUSED:
+        fused = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+        return fused(query, key, value, dropout_p, is_causal, attn_mask=_additive(attn_mask, query), scale=scale)[0]
+    return run_composed(ATTENTION, composing_key(ATTENTION), given, {**options, "enable_gqa": enable_gqa})
+
+
+FUSED: int = SDPBackend.FLASH_ATTENTION.value
+
+
+def _together(*tensors: torch.Tensor | None) -> bool:
+    """Whether all are on one simulated device; torch says what is wrong if they are not."""
+    given = [tensor for tensor in tensors if tensor is not None]
+    return all(isinstance(tensor, SimulatedTensor) for tensor in given) and len({t.device for t in given}) == 1
+
+
+def _additive(mask: torch.Tensor | None, query: torch.Tensor) -> torch.Tensor | None:
+    """A boolean mask as numbers to add, as torch makes it before the kernel."""
+    if mask is None or mask.dtype is not torch.bool:
+        return mask
+    return torch.zeros_like(mask, dtype=query.dtype).masked_fill_(mask.logical_not(), float("-inf"))
