@@ -27,12 +27,14 @@ class Ending:
 
     Attributes:
         reports: What each rank printed, in the order of the ranks; empty where it printed no report.
-        seconds: From the first mistake until no process was left.
+        said: Seconds from the first mistake until the last report was printed.
+        seconds: Seconds from the first mistake until no process was left.
         left: Processes that had to be ended from outside.
         output: The end of what was printed beside the reports.
     """
 
     reports: tuple[frozenset[str], ...]
+    said: float
     seconds: float
     left: int
     output: str
@@ -72,10 +74,11 @@ def watch(launcher: str, world: int, wrong: str, *, batch: int = 0, patience_s: 
             time.sleep(POLL_S)
         end = time.time()
         left = _end(folder, process)
-        mistakes = [float(path.read_text()) for path in folder.glob("mistake-*")]
+        mistake = min((float(path.read_text()) for path in folder.glob("mistake-*")), default=end)
         return Ending(
             tuple(_reports(folder / f"rank-{rank}") for rank in range(world)),
-            end - min(mistakes, default=end),
+            max(path.stat().st_mtime for path in folder.glob("rank-*")) - mistake,
+            end - mistake,
             left,
             (folder / "output").read_text()[-2000:],
         )
