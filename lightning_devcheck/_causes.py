@@ -18,6 +18,7 @@ from lightning_devcheck._statements import (
     spell,
     with_device_argument,
     with_own_device,
+    without_host_copies,
 )
 
 
@@ -185,11 +186,8 @@ def _factory(case: Case) -> tuple[str, str] | None:
 
 
 def _to_host(case: Case) -> tuple[str, str] | None:
-    moved = [c for c in calls_in(case.made) if is_move(c) and ast.unparse(c).endswith((".cpu()", ".to('cpu')"))]
-    if not moved or case.device != "cpu":
-        return None
-    line = spell(case.made).replace(".cpu()", "").replace('.to("cpu")', "")
-    return "This line copies it to the CPU: a copy and a wait in every step.", line
+    line = without_host_copies(case.made) if case.device == "cpu" else None
+    return None if line is None else ("This line copies it to the CPU: a hidden copy and a wait in every step.", line)
 
 
 CAUSES: tuple[Callable[[Case], tuple[str, str] | None], ...] = (

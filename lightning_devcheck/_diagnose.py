@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
+from lightning_devcheck._causes import cause_of
 from lightning_devcheck._devices import spell
 from lightning_devcheck._naming import name_move
 from lightning_devcheck._policy import Expectation
-from lightning_devcheck._records import Finding, GraphRecord, Operand, Operator, Origin, TensorRecord
+from lightning_devcheck._records import Finding, GraphRecord, Operand, Operator, Origin, Severity, TensorRecord
 from lightning_devcheck._rules import make_finding
 
 
@@ -103,9 +104,7 @@ def _parameters(evidence: Evidence) -> Iterator[Finding]:
             rule = "meta-parameter"
         else:
             rule = "wrong-rank-device" if _is_sibling(first.device, allowed) else "parameter-device"
-        others = tuple(Operand(record.name, str(record.device), record.detail) for record in records[1:4])
-        if len(records) > 4:
-            others += (Operand(f"and {len(records) - 4} more", str(first.device)),)
+        others = _listed(records[1:]) if len(records) > 1 else ()
         lines = {"origin": evidence.origins.get(first.name)}
         yield _finding(rule, first, allowed, name=name, others=(*others, _summary(evidence)), **lines)
 
@@ -129,25 +128,50 @@ def _replaced(record: TensorRecord, evidence: Evidence) -> Finding:
 
 
 def _leaves(evidence: Evidence) -> Iterator[Finding]:
-    allowed = evidence.devices
+    """Leaves that are elsewhere or not registered; those of one container are one mistake."""
     if evidence.expectation.sharded or not evidence.graph.num_nodes:
         return
+    groups: dict[tuple[str, Severity | None, str, torch.device], list[TensorRecord]] = {}
     for leaf in evidence.graph.leaves:
-        if leaf.registered or evidence.allows(leaf.name, leaf.device):
-            continue
-        elsewhere = bool(allowed) and leaf.device not in allowed
-        known = leaf.name in evidence.origins
-        lines = {"origin": evidence.origins.get(leaf.name), "used": _first(leaf.trace), "operators": _met_in(leaf)}
-        if leaf.is_parameter and (evidence.strict or known or elsewhere):
-            # an optimizer that holds it trains it; still no checkpoint has it, and DDP does not synchronise it
-            severity = "warning" if leaf.name in evidence.trained and not elsewhere else None
-            fix = _register(leaf.name)
-            yield _finding("unregistered-parameter", leaf, allowed, fix=fix, severity=severity, **lines)
-        elif elsewhere and (known or any(other.registered for other in evidence.graph.leaves)):
-            rule = "wrong-rank-device" if _is_sibling(leaf.device, allowed) else "leaf-device"
-            yield _finding(
-                rule, leaf, allowed, **lines, fix=_make_parameter(leaf.name) if rule == "leaf-device" else ""
-            )
+        rule, severity = _judge_leaf(leaf, evidence)
+        if rule:
+            groups.setdefault((rule, severity, leaf.name.partition("[")[0], leaf.device), []).append(leaf)
+    for (rule, severity, container, _), leaves in groups.items():
+        yield _misplaced(evidence, rule, severity, leaves[0].name if len(leaves) == 1 else container, leaves)
+
+
+def _judge_leaf(leaf: TensorRecord, evidence: Evidence) -> tuple[str, Severity | None]:
+    """The rule that a leaf breaks, and its severity where that is not the rule's own."""
+    if leaf.registered or evidence.allows(leaf.name, leaf.device):
+        return "", None
+    elsewhere = bool(evidence.devices) and leaf.device not in evidence.devices
+    known = leaf.name in evidence.origins
+    if leaf.is_parameter and (evidence.strict or known or elsewhere):
+        # an optimizer that holds it trains it; still no checkpoint has it, and DDP does not synchronise it
+        return "unregistered-parameter", "warning" if leaf.name in evidence.trained and not elsewhere else None
+    if elsewhere and (known or any(other.registered for other in evidence.graph.leaves)):
+        return "wrong-rank-device" if _is_sibling(leaf.device, evidence.devices) else "leaf-device", None
+    return "", None
+
+
+def _misplaced(
+    evidence: Evidence, rule: str, severity: Severity | None, name: str, leaves: Sequence[TensorRecord]
+) -> Finding:
+    first, count = leaves[0], len(leaves)
+    together = count > 1 and rule == "unregistered-parameter"
+    return _finding(
+        rule,
+        replace(first, shape=None) if together else first,
+        evidence.devices,
+        name=name,
+        severity=severity,
+        what=f"{name} holds {count} parameters in the loss that the module does not register" if together else "",
+        origin=evidence.origins.get(first.name),
+        used=_first(first.trace),
+        operators=_met_in(first),
+        others=_listed(leaves if together else leaves[1:]),
+        fix=_register(name, first.name) if rule == "unregistered-parameter" else _make_parameter(rule, name),
+    )
 
 
 def _round_trips(evidence: Evidence) -> Iterator[Finding]:
@@ -196,13 +220,17 @@ def _unoptimized(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _finding(rule: str, record: TensorRecord, allowed: Iterable[torch.device], **fields: Any) -> Finding:
+    """A finding about a tensor; why and fix are made for the line that made it, where that says something."""
     given = {
         "name": record.name,
         "shape": record.shape,
         "dtype": str(record.dtype).removeprefix("torch."),
         **{key: value for key, value in fields.items() if value},
     }
-    return make_finding(rule, device=record.device, expected=spell(allowed), **given)
+    where, expected = str(record.device), spell(allowed)
+    why, fix = cause_of(rule, given["name"], given.get("origin"), given.get("used"), where, expected)
+    given |= {key: words for key, words in (("why", why), ("fix", fix)) if words}
+    return make_finding(rule, device=where, expected=expected, **given)
 
 
 def _grouped(records: Iterable[TensorRecord]) -> dict[str, list[TensorRecord]]:
@@ -236,14 +264,20 @@ def _met_in(leaf: TensorRecord) -> tuple[Operator, ...]:
     return (Operator(leaf.operator),) if leaf.operator else ()
 
 
-def _register(name: str) -> str:
-    owner, bracket, _ = name.partition("[")
-    if bracket:
-        return f"{owner} = torch.nn.ParameterList({owner})  (nn.ParameterDict for a dict, nn.ModuleList for layers)"
-    return ""
+def _listed(records: Sequence[TensorRecord]) -> tuple[Operand, ...]:
+    """The first records, and how many more there are."""
+    shown = tuple(Operand(record.name, str(record.device), record.detail) for record in records[:3])
+    return (*shown, Operand(f"and {len(records) - 3} more", str(records[0].device))) if len(records) > 3 else shown
 
 
-def _make_parameter(name: str) -> str:
-    if not name.startswith("self."):
+def _register(name: str, first: str) -> str:
+    if "[" not in first:
+        return ""
+    owner = name.partition("[")[0]
+    return f"{owner} = torch.nn.ParameterList({owner})  (nn.ParameterDict for a dict, nn.ModuleList for layers)"
+
+
+def _make_parameter(rule: str, name: str) -> str:
+    if rule != "leaf-device" or not name.startswith("self."):
         return ""
     return f"{name} = torch.nn.Parameter({name})  (register_buffer for what is not trained)"

@@ -154,9 +154,10 @@ def keeping_line(owner: type, attribute: str) -> Origin | None:
         methods = [node for node in class_body(*source) if isinstance(node, FUNCTIONS)] if source else []
         for method in methods:
             for node in ast.walk(method):
-                kept = kept_by(node) if isinstance(node, ast.stmt) and method.name != "__init__" else None
-                if source and kept and kept[0] == name:
-                    return line_of(source[0], node.lineno, method.name)
+                if source and isinstance(node, ast.stmt) and method.name != "__init__":
+                    kept = kept_by(node)
+                    if kept is not None and kept[0] == name:
+                        return line_of(source[0], node.lineno, method.name)
     return None
 
 

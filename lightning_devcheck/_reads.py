@@ -66,7 +66,6 @@ def _note(rule: str, origin: Origin, count: int, steps: int, device: str, global
         device=device,
         what=f"{RULES[rule].what.format(name=name, device=device)}, {times} per training step",
         used=origin,
-        count=count,
         global_rank=global_rank,
     )
 

@@ -99,6 +99,22 @@ def _is_device(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("cuda")
 
 
+def without_host_copies(made: ast.stmt) -> str | None:
+    """The statement without ``.cpu()`` and ``.to("cpu")``; None where it has none."""
+    stripped = _Stripping().visit(copy.deepcopy(made))
+    return None if ast.dump(stripped) == ast.dump(made) else spell(stripped)
+
+
+class _Stripping(ast.NodeTransformer):
+    """Takes copies to the CPU out of expressions."""
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        """Leave what is copied."""
+        self.generic_visit(node)
+        copies = is_move(node) and ast.unparse(node).endswith((".cpu()", ".to('cpu')"))
+        return node.func.value if copies and isinstance(node.func, ast.Attribute) else node
+
+
 def kept_by(statement: ast.stmt) -> tuple[str, ast.expr] | None:
     """The name that a statement keeps something under, and what: assigned to it or to an item, added, or appended."""
     if isinstance(statement, (ast.Assign, ast.AugAssign)):

@@ -79,7 +79,9 @@ def test_an_unregistered_layer_of_the_module_is():
 
     net = Net()
     report = check_devices(net(torch.ones(3, 2)).mean(), net)
-    assert {finding.name for finding in report.findings} == {"self.heads[0].weight", "self.heads[0].bias"}
+    (finding,) = report.findings
+    assert finding.what == "self.heads holds 2 parameters in the loss that the module does not register"
+    assert {other.name for other in finding.others} == {"self.heads[0].weight", "self.heads[0].bias"}
     assert {finding.rule for finding in report.findings} == {"unregistered-parameter"}
 
 

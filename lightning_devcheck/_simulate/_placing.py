@@ -74,7 +74,9 @@ def _common_device(func: Any, rule: DeviceRule, named: list[tuple[str, torch.Ten
     joining = _may_join(rule, checked)
     for name, tensor in checked + [(name, t) for name, t in named if name in rule.host and common is None]:
         if index_of(tensor) != common and not joining(name, tensor):
-            raise mismatch(func, (CPU if common is None else torch.device("cuda", common), tensor.device), name)
+            where = CPU if common is None else torch.device("cuda", common)
+            # TensorIterator names no argument
+            raise mismatch(func, (where, tensor.device), None if rule.kind == "iterator" else name)
     return common
 
 
