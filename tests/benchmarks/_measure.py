@@ -80,7 +80,7 @@ def measure(
     contexts: Mapping[str, Callable[[], Any]] | None = None,
     rounds: int = 30,
     warm: int = 1,
-    tidy: bool = False,
+    tidy: int | None = None,
 ) -> dict[str, list[float]]:
     """Time contenders in shuffled rounds, in seconds.
 
@@ -91,7 +91,7 @@ def measure(
         contexts: Inside what a contender is set up and runs; entering and leaving it is not timed.
         rounds: How many times each contender runs.
         warm: Rounds before that, which do not count.
-        tidy: Whether young garbage is collected before each call, so that nobody pays for another's.
+        tidy: The oldest generation of garbage that is collected before each call, so that nobody pays for another's.
     """
     times: dict[str, list[float]] = {name: [] for name in contenders}
     order = random.Random(0)
@@ -101,8 +101,8 @@ def measure(
         for name in names:
             with (contexts or {}).get(name, contextlib.nullcontext)():
                 argument = (setups or {}).get(name, setup)()
-                if tidy:
-                    gc.collect(1)
+                if tidy is not None:
+                    gc.collect(tidy)
                 seconds = clock(contenders[name], argument)
             if round_ >= warm:
                 times[name].append(seconds)

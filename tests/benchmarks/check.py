@@ -116,7 +116,7 @@ def times_of(build: Any, compiled: Any, rounds: int) -> dict[str, list[float]]:
     contenders |= {name: call for name, call in (("C++", compiled), ("make_dot", drawing(loss(1)))) if call}
     setups = {"step": lambda: None, "anomaly": lambda: None, "held": lambda: held_loss(1)}
     setups |= {"search": lambda: searched[True][1](1), "no search": lambda: None}
-    return measure(contenders, setup=lambda: loss(1), setups=setups, rounds=rounds, tidy=True)
+    return measure(contenders, setup=lambda: loss(1), setups=setups, rounds=rounds, tidy=1)
 
 
 def ratios_of(times: dict[str, list[float]]) -> dict[str, Ratio]:
@@ -221,7 +221,7 @@ def chains_table(quick: bool, compiled: Any) -> Table:
             **({"C++": compiled} if compiled else {}),
         }
         rounds = 1 if quick else max(2, 600_000 // size)
-        times = measure(contenders, setup=lambda loss=loss: loss(1), rounds=rounds, tidy=True)
+        times = measure(contenders, setup=lambda loss=loss: loss(1), rounds=rounds, tidy=2)
         ratios = {name: ratio(values, times["bare"]) for name, values in times.items()}
         cells = [str(ratios[name]) if name in ratios else "-" for name in ("walk", "check", "C++")]
         rows.append((f"{size:,}", f"{1e3 * ratios['bare'].seconds:.0f}", *cells))
@@ -242,7 +242,7 @@ def growth_table(quick: bool) -> Table:
         _, loss = chain(size)
         contenders = {"walk": lambda value: walk(value.grad_fn, ALL), "collector off": _walk_uncollected}
         rounds = 2 if quick else max(5, min(50, 1_000_000 // size))
-        times = measure(contenders, setup=lambda loss=loss: loss(1), rounds=rounds, tidy=True)
+        times = measure(contenders, setup=lambda loss=loss: loss(1), rounds=rounds, tidy=2)
         points.append((size, *(statistics.median(values) for values in times.values())))
     slopes = [_slope([(size, seconds[way]) for size, *seconds in points]) for way in (0, 1)]
     rows = tuple((f"{n:,}", *(f"{1e9 * t / n:.0f}" for t in seconds)) for n, *seconds in points)

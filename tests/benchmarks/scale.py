@@ -133,7 +133,7 @@ def nodes_table(quick: bool) -> Table:
         }
         rounds = 1 if quick or size > 1_000_000 else 3
         times = measure(
-            contenders, setup=functools.partial(wide, size), rounds=rounds, warm=0 if size > 1_000_000 else 1, tidy=True
+            contenders, setup=functools.partial(wide, size), rounds=rounds, warm=0 if size > 1_000_000 else 1, tidy=2
         )
         found = {name: ratio(values, times["bare"]) for name, values in times.items()}
         seconds = found["walk"].seconds
