@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+
 import pytest
 import torch
 import torch._dynamo  # its import wraps torch.manual_seed for the life of the process
@@ -123,3 +126,63 @@ def test_parameters_keep_their_identity():
         module.cpu()
         assert module.weight is weight
         assert torch.allclose(weight, before - 0.1)
+
+
+# what to call the parts of torch.cuda with that need arguments
+ARGUMENTS = {
+    "StreamContext": lambda: (torch.cuda.Stream(),),
+    "can_device_access_peer": lambda: (0, 1),
+    "check_error": lambda: (0,),
+    "device": lambda: (1,),
+    "device_of": lambda: (torch.ones(1, device="cuda:1"),),
+    "manual_seed": lambda: (1,),
+    "manual_seed_all": lambda: (1,),
+    "set_device": lambda: (1,),
+    "set_per_process_memory_fraction": lambda: (0.5,),
+    "set_rng_state": lambda: (torch.cuda.get_rng_state(),),
+    "set_rng_state_all": lambda: (torch.cuda.get_rng_state_all(),),
+    "set_stream": lambda: (torch.cuda.Stream(),),
+    "set_sync_debug_mode": lambda: ("default",),
+    "stream": lambda: (torch.cuda.Stream(),),
+}
+PUBLIC = [
+    name
+    for name, value in sorted(vars(torch.cuda).items())
+    if not name.startswith("_") and callable(value) and str(getattr(value, "__module__", "")).startswith("torch.cuda")
+    if not (isinstance(value, type) and issubclass(value, Exception))
+]
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+@pytest.mark.filterwarnings("ignore")
+def test_all_of_torch_cuda_works_or_says_that_it_does_not(name):
+    """Every public part of torch.cuda answers, or is refused by name; no error of CUDA's own comes through."""
+    state = torch.get_rng_state()
+    with simulate_cuda():
+        call = functools.partial(getattr(torch.cuda, name), *ARGUMENTS.get(name, tuple)())
+        if name in NOT_SIMULATED:
+            with pytest.raises(RuntimeError, match=rf"torch\.cuda\.{name} is not simulated: \w+"):
+                call()
+        else:
+            result = call()
+            with result if hasattr(result, "__enter__") else contextlib.nullcontext():
+                torch.ones(1, device="cuda")
+    torch.set_rng_state(state)
+
+
+@pytest.mark.parametrize(
+    "call", [lambda x: torch.nn.parallel.comm.broadcast(x, [0, 1]), lambda x: torch.cuda.nccl.all_reduce([x])]
+)
+def test_modules_below_torch_cuda_say_so_too(call):
+    """What is not simulated in a module below torch.cuda is refused with its whole name."""
+    with simulate_cuda(), pytest.raises(RuntimeError, match=r"torch\.\S+\.(comm|nccl)\.\w+ is not simulated: use"):
+        call(torch.ones(1, device="cuda"))
+
+
+def test_the_device_of_a_tensor():
+    """``device_of`` makes a tensor's device the current one, and leaves it alone for a CPU tensor."""
+    with simulate_cuda():
+        with torch.cuda.device_of(torch.ones(1, device="cuda:1")):
+            assert torch.cuda.current_device() == 1
+        with torch.cuda.device_of(torch.ones(1)):
+            assert torch.cuda.current_device() == 0

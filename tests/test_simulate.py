@@ -442,3 +442,125 @@ def test_recurrent_layers_name_devices(cuda, kind):
     with pytest.raises(RuntimeError, match=words):
         layer(torch.ones(1, 1, 2, device="cuda:1"), (state, state) if kind is torch.nn.LSTM else state)
     layer(torch.ones(1, 1, 2, device="cuda:1"))
+
+
+def test_the_meta_device_by_name_is_meta(cuda):
+    """A device tensor, or a module, that is sent to meta is there; one sent to another tensor's place is there."""
+    tensor = torch.ones(2, 3, device="cuda")
+    assert tensor.to("meta", torch.float16).is_meta
+    assert nn.Linear(2, 2).cuda().to("meta").weight.is_meta
+    assert nn.Linear(2, 2).to(tensor).weight.device == torch.device("cuda", 1)
+
+
+def test_optimizers_and_clipping_group_by_device(cuda):
+    """What torch groups by device in C++ is grouped by the pretended one."""
+    layers = nn.ModuleList([nn.Linear(2, 2).to("cuda:0"), nn.Linear(2, 2).to("cuda:1")])
+    optimizer = torch.optim.Adam(layers.parameters(), foreach=True)
+    sum(layer(torch.ones(1, 2, device=layer.weight.device)).sum().to("cuda:1") for layer in layers).backward()
+    nn.utils.clip_grad_norm_(layers.parameters(), 1.0, foreach=True)
+    optimizer.step()
+    assert [optimizer.state[layer.weight]["exp_avg"].device.index for layer in layers] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("make", "dtype"),
+    [
+        (lambda: torch.ones(2).type(torch.cuda.HalfTensor), torch.float16),
+        (lambda: torch.ones(2).type("torch.cuda.HalfTensor"), torch.float16),
+        (lambda: torch.ones(2, device="cuda").type(torch.cuda.LongTensor), torch.int64),
+        (lambda: torch.cuda.FloatTensor([1.0, 2.0]), torch.float32),
+        (lambda: torch.cuda.LongTensor(2, 3), torch.int64),
+        (lambda: torch.ones(2, device="cuda").new([1, 2]), torch.float32),
+        (lambda: torch.ones(2, device="cuda").new(3, 4), torch.float32),
+    ],
+)
+def test_old_tensor_types(cuda, make, dtype):
+    """The old types convert, make tensors, and are asked whether something is one."""
+    tensor = make()
+    assert (tensor.device, tensor.dtype) == (torch.device("cuda", 1), dtype)
+    kinds = {
+        torch.float16: torch.cuda.HalfTensor,
+        torch.int64: torch.cuda.LongTensor,
+        torch.float32: torch.cuda.FloatTensor,
+    }
+    assert isinstance(tensor, kinds[dtype])
+    assert not isinstance(tensor.cpu(), kinds[dtype])
+    assert tensor.type("torch.FloatTensor").device.type == "cpu"
+
+
+def test_the_default_type_on_a_device_is_refused(cuda):
+    """The default tensor type cannot be one of CUDA; the message names what does the same."""
+    with pytest.raises(RuntimeError, match=r"not simulated: use torch\.set_default_device"):
+        torch.set_default_tensor_type("torch.cuda.FloatTensor")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: torch.sparse_coo_tensor(torch.tensor([[0, 1], [1, 0]]), torch.ones(2), (2, 2), device="cuda"),
+        lambda: torch.eye(2, device="cuda").to_sparse(),
+        lambda: torch.eye(2).to_sparse_csr().cuda(),
+        lambda: torch.sparse_csr_tensor(torch.tensor([0, 1, 2]), torch.tensor([0, 1]), torch.ones(2), device="cuda"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Sparse")
+def test_sparse_tensors(cuda, make):
+    """Sparse tensors in both layouts are on the device with their parts, multiply there, and come back."""
+    sparse = make()
+    assert sparse.device == torch.device("cuda", 1)
+    assert sparse.type() == "torch.cuda.sparse.FloatTensor"
+    assert (sparse @ torch.ones(2, 3, device="cuda")).device == sparse.to_dense().device == sparse.device
+    values = sparse.coalesce().values() if sparse.layout is torch.sparse_coo else sparse.values()
+    assert values.device == sparse.device
+    assert torch.equal(sparse.cpu().to_dense(), sparse.to_dense().cpu())
+    with pytest.raises(RuntimeError, match="found at least two devices"):
+        sparse @ torch.ones(2, 3)
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")
+def test_sparse_gradients_train(cuda):
+    """SparseAdam updates the rows that were looked up, as on the CPU."""
+    plain = nn.Embedding(5, 3, sparse=True)
+    moved = copy.deepcopy(plain).cuda()
+    for table in (plain, moved):
+        optimizer = torch.optim.SparseAdam(table.parameters(), lr=0.1)
+        table(torch.tensor([1, 2], device=table.weight.device)).sum().backward()
+        optimizer.step()
+    assert torch.equal(moved.weight.cpu(), plain.weight)
+
+
+@pytest.mark.parametrize(
+    ("make", "what"),
+    [
+        (lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]).cuda(), "nested"),
+        (lambda: torch.nested.nested_tensor([torch.ones(2)], layout=torch.jagged).cuda(), "nested"),
+        (lambda: torch.nested.nested_tensor([torch.ones(2)], layout=torch.jagged, device="cuda"), "nested"),
+        (lambda: torch.nested.nested_tensor([torch.ones(2)], device="cuda"), "nested"),
+        (lambda: torch.nested.as_nested_tensor([torch.ones(2, device="cuda")]), "nested"),
+        (lambda: torch.eye(2, device="cuda").to_sparse_csc(), "sparse_csc"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested", "ignore:Sparse")
+def test_layouts_that_are_not_simulated_say_so(cuda, make, what):
+    """Nested tensors and the column-wise sparse layouts are refused by name."""
+    with pytest.raises(NotImplementedError, match=f"{what} tensors on CUDA are not simulated"):
+        make()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: nn.Sequential(nn.LazyLinear(4), nn.LazyBatchNorm1d()).cuda(),
+        lambda: nn.Sequential(nn.LazyLinear(4, device="cuda"), nn.LazyBatchNorm1d(device="cuda")),
+        lambda: nn.Sequential(nn.LazyLinear(4), nn.LazyBatchNorm1d()).to(torch.device("cuda", 1), torch.float32),
+    ],
+)
+def test_lazy_modules(cuda, make):
+    """Lazy modules are made on the device they were sent to, keep their parameters' identity, and train."""
+    layers = make()
+    weight = layers[0].weight
+    layers(torch.randn(3, 2, device="cuda")).pow(2).sum().backward()
+    assert layers[0].weight is weight
+    assert weight.device == weight.grad.device == layers[1].running_mean.device == torch.device("cuda", 1)
+    assert isinstance(weight, nn.Parameter)
+    assert type(layers[0]) is nn.Linear

@@ -7,17 +7,21 @@ from contextlib import contextmanager
 
 import torch
 
+from lightning_devcheck._simulate._answers import answer_stand_ins
 from lightning_devcheck._simulate._autocast import Casts
 from lightning_devcheck._simulate._backward import backward_stand_ins
 from lightning_devcheck._simulate._cuda import cuda_stand_ins
 from lightning_devcheck._simulate._distributed import distributed_stand_ins
 from lightning_devcheck._simulate._formulas import formulas
+from lightning_devcheck._simulate._lazy import lazy_stand_ins
 from lightning_devcheck._simulate._load import load_stand_ins
 from lightning_devcheck._simulate._modes import FunctionMode, OperatorMode
 from lightning_devcheck._simulate._module import module_stand_ins
+from lightning_devcheck._simulate._nested import nested_stand_ins
 from lightning_devcheck._simulate._patch import Patches
 from lightning_devcheck._simulate._state import Simulation, active, start, stop
 from lightning_devcheck._simulate._tensor import rebuild
+from lightning_devcheck._simulate._types import type_stand_ins
 
 
 @contextmanager
@@ -28,7 +32,7 @@ def simulate_cuda(devices: int = 2, *, values: bool = True) -> Iterator[None]:
     the CPU, report the device they are on, and refuse to mix as CUDA tensors do, with CUDA's messages. Autograd,
     optimizers, GradScaler and an unmodified ``Trainer(accelerator="gpu")`` work; values are those of the CPU, bit for
     bit, except in rounding the gradient of ``prod`` and, before torch 2.7, of ``cumprod``. Autocast casts as CUDA's
-    does. Sparse CSR tensors are not simulated. On exit everything is put back, also after an exception. No GPU is
+    does. Nested tensors are not simulated. On exit everything is put back, also after an exception. No GPU is
     used, and none is needed. Threads started inside have the devices too.
 
     Args:
@@ -63,6 +67,7 @@ def simulate_cuda(devices: int = 2, *, values: bool = True) -> Iterator[None]:
         *load_stand_ins(simulation),
         *casts.stand_ins(),
     ]
+    stand_ins += [*type_stand_ins(), *lazy_stand_ins(), *answer_stand_ins(), *nested_stand_ins()]
     with Patches(stand_ins), casts.installed(), formulas():
         start(simulation)
         # Module.to replaces parameters: the other way, swapping, fails on weak references

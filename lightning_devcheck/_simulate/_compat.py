@@ -24,6 +24,9 @@ APPLY = (torch.nn.Module, "_apply")
 COMPOSING = ("CompositeImplicitAutograd", "CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional")
 # what `register_hook` and `register_post_accumulate_grad_hook` keep on a tensor
 HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
+# what `Module.to` parses its arguments with, and what groups tensors for optimizers and gradient clipping
+PARSING = (torch._C._nn, "_parse_to")
+GROUPING = (torch._C, "_group_tensors_by_device_and_dtype")
 # the autocast of CUDA, as torch's dispatcher calls it
 AUTOCAST_KEY = "AutocastCUDA"
 # where torch composes an operator of others for tensors that are `meta` in C++
@@ -122,7 +125,9 @@ __all__ = [
     "AUTOGRAD_KEY",
     "ENGINE",
     "FUNCTION_NODE",
+    "GROUPING",
     "HOOKS",
+    "PARSING",
     "QUESTIONS",
     "SET_DATA",
     "SET_GRAD",

@@ -127,6 +127,7 @@ def cuda_stand_ins(simulation: Simulation) -> Iterable[tuple[Any, str, Any]]:
         "current_device": lambda: simulation.current,
         "set_device": set_device,
         "device": device,
+        "device_of": lambda obj: device(obj.get_device() if obj.is_cuda else None),
         "synchronize": index_only(None),
         "empty_cache": lambda: None,
         "ipc_collect": lambda: None,

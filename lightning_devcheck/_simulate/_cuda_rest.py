@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import ModuleType
 from typing import Any
 
@@ -25,12 +26,26 @@ NOT_SIMULATED = {
     "use_mem_pool": "leave it out for the run",
     "CUDAPluggableAllocator": "leave it out for the run",
     "change_current_allocator": "leave it out for the run",
+    "caching_allocator_disabled": "leave it out for the run",
     "caching_allocator_alloc": "use torch.empty",
     "caching_allocator_delete": "use torch.empty",
     "cudart": "there is no CUDA runtime behind a simulated device",
     "current_blas_handle": "there is no cuBLAS behind a simulated device",
     "current_solver_handle": "there is no cuSOLVER behind a simulated device",
     "memory_snapshot": "there is no memory to look at",
+    "export_dot": "run the step without capturing it",
+    "export_graph_data": "run the step without capturing it",
+}
+STORAGES = ("BFloat16", "Bool", "Byte", "Char", "ComplexDouble", "ComplexFloat", "Double", "Float", "Half", "Int")
+NOT_SIMULATED |= {f"{kind}Storage": "use a tensor" for kind in (*STORAGES, "Long", "Short")}
+# the same in other modules
+COLLECTIVES = ("all_reduce", "all_gather", "broadcast", "reduce", "reduce_scatter", "unique_id")
+COPIES = ("broadcast", "broadcast_coalesced", "reduce_add", "reduce_add_coalesced", "scatter", "gather")
+MODULES = {
+    "torch.nn.parallel.comm": (COPIES, "use .to()"),
+    "torch.cuda.jiterator": (("_create_jit_fn", "_create_multi_output_jit_fn"), "write it with torch's operators"),
+    "torch.cuda.gds": (("GdsFile", "gds_register_buffer", "gds_deregister_buffer"), "use torch.load"),
+    "torch.cuda.nccl": (COLLECTIVES, "use torch.distributed"),
 }
 ZERO_FIGURES: tuple[str, ...] = (
     "utilization",
@@ -57,6 +72,7 @@ def rest_stand_ins(simulation: Simulation) -> Iterator[tuple[Any, str, Any]]:
     for name, advice in NOT_SIMULATED.items():
         if hasattr(torch.cuda, name):
             yield from _everywhere({name: _refusal(f"torch.cuda.{name}", advice, getattr(torch.cuda, name))})
+    yield from _refused_elsewhere()
     yield torch.cuda, "default_generators", (torch.default_generator,) * simulation.devices
     yield from _nvtx()
     yield from _each(torch.cuda.profiler, {"start": lambda: None, "stop": lambda: None, "init": lambda *args: None})
@@ -109,7 +125,16 @@ def _settings(simulation: Simulation) -> dict[str, Callable[..., Any]]:
         "get_gencode_flags": lambda: "-gencode compute=compute_90,code=sm_90",
         "is_tf32_supported": lambda: True,
         "check_error": lambda result: None,
+        "StreamContext": lambda stream: nullcontext(),
     }
+
+
+def _refused_elsewhere() -> Iterator[tuple[Any, str, Any]]:
+    for module, (names, advice) in MODULES.items():
+        owner = sys.modules.get(module)
+        for name in names:
+            if hasattr(owner, name):
+                yield owner, name, _refusal(f"{module}.{name}", advice, getattr(owner, name))
 
 
 def _refusal(name: str, advice: str, original: Any) -> Any:

@@ -21,9 +21,13 @@ def _keeping(original: Callable[..., Any]) -> Callable[..., Any]:
     """Make the old parameter objects the new tensors: an optimizer made before a move goes on holding them."""
 
     @functools.wraps(original)
-    def apply(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+    def apply(self: torch.nn.Module, fn: Any, *args: Any, **kwargs: Any) -> Any:
+        put_back = _convert_lazy(self, fn)
         before = dict(self._parameters)
-        result = original(self, *args, **kwargs)
+        try:
+            result = original(self, fn, *args, **kwargs)
+        finally:
+            put_back()
         for name, old in before.items():
             new = self._parameters.get(name)
             if old is not None and new is not None and new is not old and _became(old, new):
@@ -31,6 +35,30 @@ def _keeping(original: Callable[..., Any]) -> Callable[..., Any]:
         return result
 
     return apply
+
+
+def _convert_lazy(module: torch.nn.Module, convert: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[], None]:
+    """Convert a module's own lazy tensors, and take them out of it; the result puts them back.
+
+    Args:
+        module: The module, without its children.
+        convert: What ``Module.to`` and its like do to a tensor.
+    """
+    taken = []
+    for registry in (module._parameters, module._buffers):
+        for name, tensor in list(registry.items()):
+            if tensor is not None and torch.nn.parameter.is_lazy(tensor):
+                converted = convert(tensor)
+                if converted is not tensor:
+                    tensor.data = converted
+                taken.append((registry, name, tensor))
+                registry[name] = None
+
+    def put_back() -> None:
+        for registry, name, tensor in taken:
+            registry[name] = tensor  # type: ignore[assignment]
+
+    return put_back
 
 
 def _became(old: torch.Tensor, new: torch.Tensor) -> bool:

@@ -48,11 +48,11 @@ class SimulatedTensor(Wrapper):
         """The index of the pretended device."""
         return self._index
 
-    def type(self, dtype: Any = None, non_blocking: bool = False, **kwargs: Any) -> Any:
-        """The type's name as CUDA tensors have it, or a conversion."""
-        if dtype is None:
-            return super().type().replace("torch.meta.", "torch.cuda.", 1)
-        return super().type(dtype, non_blocking, **kwargs)
+    def new(self, *args: Any, device: Any = None, **kwargs: Any) -> Any:
+        """A tensor of the same type, as the old constructors make it."""
+        from lightning_devcheck._simulate._types import made  # the files need each other
+
+        return made(self.dtype, self.device if device is None else device, args)
 
     def share_memory_(self) -> SimulatedTensor:
         """Share the values with other processes; CUDA tensors are shared as they are."""
@@ -194,12 +194,15 @@ def move(tensor: torch.Tensor, args: Sequence[Any], kwargs: dict[str, Any]) -> t
         args: A device, dtype or other tensor and what follows, as `torch.Tensor.to` takes them.
         kwargs: Likewise.
     """
-    if torch.nn.parameter.is_lazy(tensor):
-        raise NotImplementedError(
-            "lazy parameters are not simulated: run one batch through the module on the CPU first"
-        )
     device, options = _parse_to(args, kwargs)
-    if device is not None and device.type != "meta":  # C++ helpers that group by device hand back `meta`
+    if torch.nn.parameter.is_lazy(tensor):
+        return _moved_later(tensor, device, options)
+    if tensor.is_nested:
+        raise NotImplementedError("nested tensors on CUDA are not simulated: pad the tensors to one shape instead")
+    if device is not None and device.type == "meta":
+        made = without_values(inner_of(tensor)).to(options.get("dtype", tensor.dtype))
+        return made.requires_grad_(tensor.requires_grad and tensor.is_leaf)
+    if device is not None:
         index = running().index_of(device) if device.type == "cuda" else None
         if device.type not in ("cpu", "cuda"):
             raise NotImplementedError(f"moving a simulated tensor to {device} is not simulated")
@@ -213,6 +216,15 @@ def move(tensor: torch.Tensor, args: Sequence[Any], kwargs: dict[str, Any]) -> t
     if options.get("dtype") is tensor.dtype and len(options) == 1:
         return tensor
     return torch.Tensor.to(tensor, **options) if options else tensor
+
+
+def _moved_later(tensor: Any, device: torch.device | None, options: dict[str, Any]) -> torch.Tensor:
+    """A lazy parameter or buffer remembers the device that it will be made on."""
+    if device is not None:
+        tensor._simulated_index = running().index_of(device) if device.type == "cuda" else None
+    if "dtype" in options:
+        tensor.data = tensor.data.to(options["dtype"])
+    return tensor  # type: ignore[no-any-return]
 
 
 def _parse_to(args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[torch.device | None, dict[str, Any]]:

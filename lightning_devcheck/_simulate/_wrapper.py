@@ -10,6 +10,9 @@ import torch
 from lightning_devcheck._simulate._compat import disabled_torch_function, make_wrapper, set_conj, set_neg
 from lightning_devcheck._simulate._host import note_host_read, note_stand_in, stand_in_of
 
+# torch asks wrappers of these layouts for what only its own tensors have
+NOT_WRAPPED = (torch.sparse_csc, torch.sparse_bsc)
+
 
 class Wrapper(torch.Tensor):
     """A tensor around another one, which holds the values or, on torch's ``meta`` device, shape and dtype only."""
@@ -26,17 +29,26 @@ class Wrapper(torch.Tensor):
             requires_grad: Whether it wants a gradient.
             keys: Dispatch keys to add.
         """
-        strided: dict[str, Any] = {"strides": inner.stride(), "storage_offset": inner.storage_offset()}
-        self = make_wrapper(
-            cls,
-            inner.size(),
-            **(strided if inner.layout is torch.strided else {}),
-            **({} if keys is None else {"_extra_dispatch_keys": keys}),
-            dtype=inner.dtype,
-            layout=inner.layout,
-            device=device,
-            requires_grad=requires_grad,
-        )
+        layout = inner.layout
+        if layout is torch.strided and not inner.is_nested:
+            self = make_wrapper(
+                cls,
+                inner.size(),
+                strides=inner.stride(),
+                storage_offset=inner.storage_offset(),
+                dtype=inner.dtype,
+                device=device,
+                requires_grad=requires_grad,
+                _extra_dispatch_keys=keys,
+            )
+        elif inner.is_nested or layout in NOT_WRAPPED:
+            kind = "nested" if inner.is_nested else str(layout).removeprefix("torch.")
+            raise NotImplementedError(f"{kind} tensors on CUDA are not simulated")
+        else:
+            options: dict[str, Any] = {"device": device, "requires_grad": requires_grad}
+            # C++ has no layout for wrappers of compressed rows, and asks the property below
+            options["dispatch_layout"] = layout is not torch.sparse_coo
+            self = make_wrapper(cls, inner.size(), dtype=inner.dtype, layout=layout, **options)
         # views that conjugate or negate lazily: code inside torch asks for the bit and resolves it
         if inner.is_conj():
             set_conj(self, True)
