@@ -15,14 +15,8 @@ from lightning_devcheck._records import Finding, Origin
 from lightning_devcheck._report import Report
 from lightning_devcheck._rules import make_finding
 from lightning_devcheck._source import attribute_origin, part_origin
-from lightning_devcheck._values import (
-    ModuleTree,
-    inside,
-    is_a,
-    is_metric,
-    registered,
-    tensors_of,
-)
+from lightning_devcheck._tree import ModuleTree, tensors_of
+from lightning_devcheck._values import dtype_of, inside, is_a, is_metric, is_tensor, registered, shape_of
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -37,7 +31,7 @@ class Place:
     """
 
     name: str
-    value: torch.Tensor | torch.nn.Module
+    value: Any
     owner: type
     attribute: str
 
@@ -121,10 +115,9 @@ def spell_path(fqn: str) -> str:
 
 def _finding(place: Place) -> Finding:
     value, origin = place.value, place.made
-    if isinstance(value, torch.Tensor):  # `inside` made sure of the type
+    if is_tensor(value):
         rule, devices = "unregistered-tensor", str(device_of(value))
-        shape = None if torch.nn.parameter.is_lazy(value) else tuple(value.shape)
-        fields: dict[str, Any] = {"shape": shape, "dtype": str(value.dtype).removeprefix("torch.")}
+        fields: dict[str, Any] = {"shape": shape_of(value), "dtype": dtype_of(value)}
     else:
         rule = "unregistered-metric" if is_metric(value) else "unregistered-module"
         held = sorted({str(device_of(tensor)) for _, tensor in tensors_of(value)})

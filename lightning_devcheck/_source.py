@@ -136,14 +136,19 @@ def class_source(cls: type) -> tuple[str, str, int] | None:
     """File, name and a line of a class of the user's; None for the classes of frameworks and of C extensions."""
     members = type.__getattribute__(cls, "__dict__")
     for member in list(members.values()):
-        function = member.__func__ if type(member) in (staticmethod, classmethod) else member
+        wrapped = type(member) is staticmethod or type(member) is classmethod
+        function = member.__func__ if wrapped else member
         filename = function.__code__.co_filename if type(function) is types.FunctionType else "<string>"
         if filename != "<string>" and not is_framework(filename):  # dataclasses make methods from strings
-            return filename, cls.__name__, function.__code__.co_firstlineno
+            return filename, _name(cls), function.__code__.co_firstlineno
     file: object = vars(sys.modules.get(str(members.get("__module__")), types)).get("__file__")
     if type(file) is not str or is_framework(file):
         return None
-    return file, cls.__name__, 0  # a class without methods
+    return file, _name(cls), 0  # a class without methods
+
+
+def _name(cls: type) -> str:
+    return str(type.__getattribute__(cls, "__name__"))
 
 
 @functools.lru_cache(maxsize=256)

@@ -10,20 +10,24 @@ import collections
 import functools
 import sys
 import types
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeGuard
 
 import torch
 
 PLAIN = frozenset({int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device})
+_PLAIN = frozenset(map(id, PLAIN))
 MAX_ITEMS = 2_000  # of one container; nobody reads a longer list
-# what torch and Lightning keep in a module's own dictionary
+# what torch and Lightning keep in a module's own dictionary; Lightning moves the example itself
 INTERNAL = frozenset(vars(torch.nn.Module())) | {"_trainer", "_fabric", "_hparams_initial", "_metric_attributes"}
+INTERNAL |= {"_example_input_array"}
 # classes of these packages hold no tensor that is the user's to move
 SKIPPED = frozenset(sys.stdlib_module_names) | {"torch", "lightning", "pytorch_lightning", "lightning_fabric", "numpy"}
 SKIPPED |= {"lightning_utilities", "lightning_devcheck", "pandas", "tensorboard", "wandb"}
 # classes of torch that keep the user's tensors as they were given
-HOLDERS = (torch.optim.Optimizer, torch.distributions.Distribution, torch.distributions.Transform)
+HOLDERS: tuple[type, ...] = (torch.optim.Optimizer, torch.distributions.Distribution, torch.distributions.Transform)
+# what holds data: it belongs on the CPU until Lightning moves a batch of it
+DATA: tuple[type, ...] = (torch.utils.data.Dataset, torch.utils.data.DataLoader, torch.utils.data.Sampler)
 
 
 def is_a(value: Any, kind: type | tuple[type, ...]) -> bool:
@@ -31,22 +35,71 @@ def is_a(value: Any, kind: type | tuple[type, ...]) -> bool:
     return issubclass(type(value), kind)
 
 
-def is_module(value: Any) -> bool:
+def bases_of(kind: type) -> tuple[type, ...]:
+    """A class and its bases; its metaclass is not asked."""
+    found: tuple[type, ...] = type.__getattribute__(kind, "__mro__")
+    return found
+
+
+def class_dict(kind: type) -> Mapping[str, Any]:
+    """What a class itself stores."""
+    found: Mapping[str, Any] = type.__getattribute__(kind, "__dict__")
+    return found
+
+
+def is_plain(value: Any) -> bool:
+    """Whether something is a number, a text or the like; by identity, as a metaclass may define how classes compare."""
+    return id(type(value)) in _PLAIN
+
+
+def is_exactly(value: Any, *kinds: type) -> bool:
+    """Whether something is of one of the classes themselves."""
+    return any(type(value) is kind for kind in kinds)
+
+
+def read(tensor: torch.Tensor, name: str) -> Any:
+    """An attribute of a tensor as torch itself stores it, whatever the tensor's class says."""
+    return getattr(torch.Tensor, name).__get__(tensor)
+
+
+def dims(tensor: torch.Tensor) -> int:
+    """The number of dimensions."""
+    return torch.Tensor.dim(tensor)
+
+
+def shape_of(tensor: torch.Tensor) -> tuple[int, ...] | None:
+    """The shape; None for a lazy parameter, which has none yet."""
+    lazy = is_a(tensor, (torch.nn.UninitializedParameter, torch.nn.UninitializedBuffer))
+    return None if lazy else tuple(torch.Tensor.size(tensor))
+
+
+def dtype_of(tensor: torch.Tensor) -> str:
+    """The dtype as one word, ``float32``."""
+    return str(read(tensor, "dtype")).removeprefix("torch.")
+
+
+def is_module(value: Any) -> TypeGuard[torch.nn.Module]:
     """Whether something is a `torch.nn.Module`."""
     return is_a(value, torch.nn.Module)
+
+
+def is_tensor(value: Any) -> TypeGuard[torch.Tensor]:
+    """Whether something is a `torch.Tensor`."""
+    return is_a(value, torch.Tensor)
 
 
 def namespace(value: Any) -> dict[str, Any]:
     """What ``vars(value)`` and its slots hold; empty where the class puts something else in their place."""
     kind = type(value)
     found: dict[str, Any] = {}
-    for cls in reversed(type.mro(kind) if kind is type else kind.__mro__):
-        for name, member in type.__getattribute__(cls, "__dict__").items():
+    for cls in reversed(bases_of(kind)):
+        builtin = class_dict(cls).get("__module__", "builtins") in sys.builtin_module_names
+        for name, member in class_dict(cls).items():
             if name == "__dict__":
-                if type(member) not in (types.GetSetDescriptorType, types.MemberDescriptorType):
+                if not is_exactly(member, types.GetSetDescriptorType, types.MemberDescriptorType):
                     return {}  # a property, or the like
                 continue
-            if type(member) is types.MemberDescriptorType and cls.__module__ not in sys.builtin_module_names:
+            if type(member) is types.MemberDescriptorType and not builtin:
                 found.update(_slot(member, name, value))
     try:
         state = object.__getattribute__(value, "__dict__")
@@ -65,13 +118,15 @@ def _slot(member: Any, name: str, value: Any) -> dict[str, Any]:
 def registered(module: torch.nn.Module, kind: str) -> dict[str, Any]:
     """The ``_parameters``, ``_buffers`` or ``_modules`` of a module, without those that are None."""
     own = object.__getattribute__(module, "__dict__").get(kind)
-    return {} if not own else {key: value for key, value in dict.items(own) if value is not None}
+    return {key: value for key, value in dict.items(own) if value is not None} if is_a(own, dict) else {}
 
 
 def own_attributes(module: torch.nn.Module) -> list[tuple[str, Any]]:
     """What a module holds besides what torch and Lightning keep there; plain numbers and texts are left out."""
     own = object.__getattribute__(module, "__dict__")
-    return [(key, value) for key, value in own.items() if type(value) not in PLAIN and key not in INTERNAL]
+    return [
+        (key, v) for key, v in own.items() if type(key) is str and key not in INTERNAL and id(type(v)) not in _PLAIN
+    ]
 
 
 def attribute(value: Any, name: str) -> Any:
@@ -79,8 +134,9 @@ def attribute(value: Any, name: str) -> Any:
     if is_a(value, torch.nn.Module):
         own = object.__getattribute__(value, "__dict__")
         for kind in ("_parameters", "_buffers", "_modules"):
-            if (own.get(kind) or {}).get(name) is not None:
-                return own[kind][name]
+            found = registered(value, kind).get(name)
+            if found is not None:
+                return found
         if name == "hparams":
             return own.get("_hparams", MISSING)  # Lightning's own property
         return own[name] if name in own else _class_value(type(value), name)
@@ -96,8 +152,8 @@ def attribute(value: Any, name: str) -> Any:
 
 def class_member(cls: type, name: str) -> Any:
     """What a class or its bases store under a name, as it is stored: no descriptor is asked."""
-    for base in type.__getattribute__(cls, "__mro__"):
-        found = type.__getattribute__(base, "__dict__").get(name, MISSING)
+    for base in bases_of(cls):
+        found = class_dict(base).get(name, MISSING)
         if found is not MISSING:
             return found
     return MISSING
@@ -111,7 +167,7 @@ def _class_value(cls: type, name: str) -> Any:
 
 def item(value: Any, key: Any) -> Any:
     """What ``value[key]`` stores, for built-in containers and torch's; `MISSING` for all others."""
-    if type(key) not in (int, str):
+    if not is_exactly(key, int, str):
         return MISSING
     if is_a(value, torch.nn.Module):
         children = registered(value, "_modules") or registered(value, "_parameters")
@@ -141,28 +197,44 @@ MISSING: Any = _Missing()
 def parts(value: Any) -> list[tuple[str, Any]]:
     """What an object holds and how each part is spelled after the object's name; nothing for unknown kinds."""
     kind = type(value)
-    if kind in PLAIN or is_a(value, (torch.Tensor, torch.nn.Module, type)):
+    if is_plain(value) or is_a(value, (torch.Tensor, torch.nn.Module, type, *DATA)):
         return []
     if is_a(value, dict):
         return _dict_parts(value)
     if is_a(value, (list, tuple, collections.deque)):
-        fields = type.__getattribute__(kind, "__dict__").get("_fields")
+        fields = class_dict(kind).get("_fields")
         names = [f".{field}" for field in fields] if type(fields) is tuple else None
         held = list(_iterate(value))[:MAX_ITEMS]
         return [(names[i] if names and i < len(names) else f"[{i}]", part) for i, part in enumerate(held)]
-    if kind is functools.partial:
-        given = [(f".args[{i}]", part) for i, part in enumerate(value.args)]
-        return [*given, (".func", value.func), *((f'.keywords["{k}"]', part) for k, part in value.keywords.items())]
+    if is_a(value, functools.partial):
+        return _partial_parts(value)
     if kind is types.FunctionType:
-        return _closure_parts(value)
+        return [*_closure_parts(value), *_default_parts(value)]
+    if kind is types.MethodType:
+        return [(".__self__", value.__self__)]
     if kind is types.SimpleNamespace or _is_user_class(kind):
         return [(f".{name}", part) for name, part in namespace(value).items() if type(name) is str]
     return []
 
 
+def _partial_parts(value: Any) -> list[tuple[str, Any]]:
+    args, function, keywords = (vars(functools.partial)[name].__get__(value) for name in ("args", "func", "keywords"))
+    given = [(f".args[{i}]", part) for i, part in enumerate(args)]
+    return [*given, (".func", function), *((f'.keywords["{k}"]', part) for k, part in keywords.items())]
+
+
+def _default_parts(function: types.FunctionType) -> list[tuple[str, Any]]:
+    """Default values, by the argument's name."""
+    defaults, code = function.__defaults__ or (), function.__code__
+    names = code.co_varnames[: code.co_argcount][code.co_argcount - len(defaults) :]
+    given = [*zip(names, defaults, strict=False), *(function.__kwdefaults__ or {}).items()]
+    return [(f"({name})", part) for name, part in given]
+
+
 def _dict_parts(value: dict[Any, Any]) -> list[tuple[str, Any]]:
-    dotted = type(value).__name__ == "AttributeDict"  # Lightning's hyper-parameters
-    held = [(k, part) for k, part in dict.items(value) if type(k) in (str, int)][:MAX_ITEMS]
+    # Lightning's hyper-parameters
+    dotted = type.__getattribute__(type(value), "__name__") == "AttributeDict"
+    held = [(k, part) for k, part in dict.items(value) if is_exactly(k, str, int)][:MAX_ITEMS]
     return [(f".{k}" if dotted else (f"[{k}]" if type(k) is int else f'["{k}"]'), part) for k, part in held]
 
 
@@ -177,16 +249,16 @@ def _closure_parts(function: types.FunctionType) -> list[tuple[str, Any]]:
 
 
 def _is_user_class(kind: type) -> bool:
-    if any(cls in HOLDERS for cls in kind.__mro__):
+    if any(cls is holder for cls in bases_of(kind) for holder in HOLDERS):
         return True
-    module = type.__getattribute__(kind, "__dict__").get("__module__")
+    module = class_dict(kind).get("__module__")
     return type(module) is str and module.partition(".")[0] not in SKIPPED
 
 
 def inside(value: Any, name: str, depth: int = 4, seen: set[int] | None = None) -> Iterator[tuple[str, Any]]:
     """Tensors, modules and generators in an object, each once, with their names; modules are not entered."""
     seen = set() if seen is None else seen
-    if type(value) in PLAIN or id(value) in seen:
+    if is_plain(value) or id(value) in seen:
         return
     seen.add(id(value))
     if is_a(value, (torch.Tensor, torch.nn.Module, torch.Generator)):
@@ -196,80 +268,6 @@ def inside(value: Any, name: str, depth: int = 4, seen: set[int] | None = None) 
             yield from inside(part, name + suffix, depth - 1, seen)
 
 
-class ModuleTree:
-    """A module and all that it registers, each module once, those nearest to the root first.
-
-    Parallel lists rather than a tuple per module: thousands of new tuples would set off the garbage collector.
-
-    Attributes:
-        modules: The modules, the root first.
-    """
-
-    def __init__(self, root: torch.nn.Module, name: str = "self") -> None:
-        self.modules = [root]
-        self._parents, self._keys, self._name = [-1], [""], name
-        seen = {id(root)}
-        for index, module in enumerate(self.modules):  # grows on the way
-            children = object.__getattribute__(module, "__dict__").get("_modules")
-            for key, child in dict.items(children) if is_a(children, dict) else ():
-                if id(child) not in seen and is_a(child, torch.nn.Module):
-                    seen.add(id(child))
-                    self.modules.append(child)
-                    self._parents.append(index)
-                    self._keys.append(key)
-
-    @functools.cached_property
-    def attributes(self) -> list[tuple[int, str, Any]]:
-        """What the modules hold besides what torch and Lightning keep there: a module's position, name and value."""
-        return [(index, *held) for index, module in enumerate(self.modules) for held in own_attributes(module)]
-
-    def path(self, index: int) -> str:
-        """What the user calls a module, ``self.heads[0]``."""
-        links: list[str] = []
-        while index:
-            parent = self._parents[index]
-            links.append(spell_child(self.modules[parent], self._keys[index]))
-            index = parent
-        return self._name + "".join(reversed(links))
-
-    def links(self, index: int) -> list[tuple[type, str]]:
-        """The classes and attributes that lead to a module, innermost first."""
-        found: list[tuple[type, str]] = []
-        while index:
-            parent = self._parents[index]
-            found.append((type(self.modules[parent]), self._keys[index]))
-            index = parent
-        return found
-
-
-def spell_child(module: torch.nn.Module, key: str) -> str:
-    """How a registered part is spelled after its owner's name: ``.proj``, ``[0]``, ``["a"]``."""
-    if is_a(module, (torch.nn.ModuleDict, torch.nn.ParameterDict)):
-        return f'["{key}"]'
-    return f"[{key}]" if key.isdigit() else f".{key}"
-
-
-def tensors_of(module: torch.nn.Module, name: str = "") -> Iterator[tuple[str, torch.Tensor]]:
-    """Parameters, buffers and metric states of a module and its sub-modules, with names that start with ``name``."""
-    tree = ModuleTree(module, name)
-    for index, part in enumerate(tree.modules):
-        for kind in ("_parameters", "_buffers"):
-            for key, tensor in registered(part, kind).items():
-                yield tree.path(index) + spell_child(part, key), tensor
-        for key, state in metric_states(part):
-            for suffix, tensor in inside(state, f".{key}"):
-                yield tree.path(index) + suffix, tensor
-
-
-def metric_states(module: torch.nn.Module) -> list[tuple[str, Any]]:
-    """The states of a torchmetrics metric, by name; nothing for other modules."""
-    own = object.__getattribute__(module, "__dict__")
-    defaults = own.get("_defaults")
-    if type(defaults) is not dict or not is_metric(module):
-        return []
-    return [(key, own[key]) for key in defaults if key in own]
-
-
 def is_metric(value: Any) -> bool:
     """Whether something is a torchmetrics metric or collection; torchmetrics need not be imported to know."""
-    return any(cls.__module__.startswith("torchmetrics") for cls in type(value).__mro__)
+    return any(str(class_dict(cls).get("__module__")).startswith("torchmetrics") for cls in bases_of(type(value)))

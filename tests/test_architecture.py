@@ -17,7 +17,7 @@ LAYERS = (
     ("_assignments", "_case"),
     ("_places",),
     ("_render", "_devices", "_source", "_rules", "_values"),
-    ("_report", "_naming", "_causes"),
+    ("_report", "_tree", "_naming", "_causes"),
     ("_errors", "_simulate", "_saved", "_deadline"),
     ("_graph", "_scan", "_policy", "_agreement", "_reads"),
     ("_metric",),

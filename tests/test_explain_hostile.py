@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 import linecache
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,111 +16,24 @@ import torch
 from torch import nn
 
 from lightning_devcheck import explain, scan, simulate_cuda
+from tests.helpers.hostile import MAKERS, examine
+
+ROOT = Path(__file__).parents[1]
 
 
-class Hostile:
-    """Every way of looking at it raises."""
-
-    def __init__(self):
-        object.__setattr__(self, "hidden", torch.ones(4))
-
-    def _refuse(self, *args):
-        raise SystemExit("user code ran")
-
-    __repr__ = __str__ = __eq__ = __ne__ = __len__ = __bool__ = __iter__ = __getitem__ = __contains__ = _refuse
-    __getattr__ = __setattr__ = __dir__ = __format__ = __hash__ = __getattribute__ = _refuse
-    value = property(_refuse)
+@pytest.mark.parametrize("name", MAKERS)
+def test_hostile_objects_are_only_read(name):
+    """Explaining a line that mentions an object, and scanning a module that keeps it, runs none of its code."""
+    explained, scanned = examine(name)
+    assert explained.findings[0].name == "torch.ones(4)"
+    assert "self.part.kept" in [finding.name for finding in scanned.findings]
 
 
-class Masked:
-    """Its class and its dictionary are properties that raise."""
-
-    @property
-    def __class__(self):
-        raise SystemExit("user code ran")
-
-    @property
-    def __dict__(self):
-        raise SystemExit("user code ran")
-
-
-class HostileDict(dict):
-    """A dict whose own look-ups raise."""
-
-    def __getitem__(self, key):
-        raise SystemExit("user code ran")
-
-    __iter__ = items = keys = values = get = __contains__ = __getitem__
-
-
-class HostileModule(nn.Module):
-    """A module whose look-ups raise."""
-
-    armed = False
-
-    def __getattr__(self, name):
-        if HostileModule.armed:
-            raise SystemExit("user code ran")
-        return super().__getattr__(name)
-
-    def __len__(self):
-        raise SystemExit("user code ran")
-
-    @property
-    def device(self):
-        raise SystemExit("user code ran")
-
-
-class HostileTensor(torch.Tensor):
-    """A tensor class whose functions raise."""
-
-    armed = False
-
-    @classmethod
-    def __torch_function__(cls, func, types, args=(), kwargs=None):
-        if cls.armed:
-            raise SystemExit("user code ran")
-        return super().__torch_function__(func, types, args, kwargs or {})
-
-
-HOSTILE = [Hostile, Masked, lambda: HostileDict(a=torch.ones(4)), HostileModule, lambda: HostileTensor([1.0])]
-
-
-def failing_with(things: list[Any]) -> RuntimeError:
-    """A device error from a line that mentions the things."""
-    with simulate_cuda(devices=1):
-        x = torch.ones(4, device="cuda:0")
-        try:
-            (lambda mask, *others: x * mask)(torch.ones(4), things, things[0])
-        except RuntimeError as error:
-            return error
-    raise AssertionError("nothing was raised")
-
-
-@pytest.mark.parametrize("make", HOSTILE, ids=["object", "class", "dict", "module", "tensor"])
-def test_hostile_objects_are_only_read(make):
-    """Explaining a line that mentions an object runs none of its code."""
-    things = [make()]
-    error = failing_with(things)
-    HostileModule.armed = HostileTensor.armed = True
-    try:
-        report = explain(error)
-    finally:
-        HostileModule.armed = HostileTensor.armed = False
-    assert report.findings[0].name == "torch.ones(4)"
-
-
-@pytest.mark.parametrize("make", HOSTILE, ids=["object", "class", "dict", "module", "tensor"])
-def test_scan_runs_no_code(make):
-    """Scanning a module that keeps an object runs none of its code."""
-    module = nn.Linear(2, 2)
-    module.__dict__["kept"] = make()
-    module.__dict__["several"] = [make(), {"key": make()}]
-    HostileModule.armed = HostileTensor.armed = True
-    try:
-        scan(module)
-    finally:
-        HostileModule.armed = HostileTensor.armed = False
+def test_hanging_objects_are_not_waited_for():
+    """Objects whose every method never ends do not hold up anything."""
+    command = [sys.executable, "-m", "tests.helpers.hostile"]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=True)
+    assert run.stdout.count("looked at") == len(MAKERS)
 
 
 def test_recursive_containers():
@@ -163,6 +80,27 @@ def test_scan_looks_into_plain_containers():
     names = [finding.name for finding in scan(module).findings]
     expected = ["self.settings.weight", "self.slotted.weight", "self.pair.left", "self.queue[0]"]
     assert names == [*expected, "self.function(inside)"]
+
+
+class Helper:
+    def __init__(self):
+        self.table = torch.ones(2)
+
+    def look_up(self, index):
+        return self.table[index]
+
+
+def test_scan_looks_into_callables():
+    """Partials of any class, bound methods, default values and distributions hold tensors too."""
+    module = nn.Linear(2, 2)
+    module.loss = type("Loss", (functools.partial,), {})(torch.mul, torch.ones(2), other=torch.ones(2))
+    module.look_up = Helper().look_up
+    module.scaled = lambda value, *, weight=torch.ones(2): value * weight  # noqa: B008
+    module.prior = torch.distributions.Normal(torch.zeros(2), torch.ones(2))
+    names = [finding.name for finding in scan(module).findings]
+    assert names[:2] == ["self.loss.args[0]", 'self.loss.keywords["other"]']
+    assert names[2:4] == ["self.look_up.__self__.table", "self.scaled(weight)"]
+    assert names[4:] == ["self.prior.loc", "self.prior.scale"]
 
 
 def test_compiled_function():
@@ -232,7 +170,7 @@ def test_extension_frames():
 
 def test_explaining_touches_nothing():
     """The exception, its traceback and its arguments are the same afterwards."""
-    error = failing_with([1])
+    error = raised_by("def step(x):\n    return x * torch.ones(4)\n", "<plain>")
     before = (error.args, error.__traceback__, error.__cause__, error.__context__, dict(vars(error)))
     explain(error)
     assert (error.args, error.__traceback__, error.__cause__, error.__context__, dict(vars(error))) == before

@@ -50,6 +50,16 @@ def test_names_of_parts():
     assert 'self[0]["a"].weights' in names
 
 
+class Rows(torch.utils.data.Dataset):
+    """Data of the user's, which Lightning moves batch by batch."""
+
+    def __init__(self):
+        self.rows = torch.ones(3, 4)
+
+    def __getitem__(self, index):
+        return self.rows[index]
+
+
 class Registered(Clean):
     """Everything here moves with the module."""
 
@@ -62,7 +72,16 @@ class Registered(Clean):
         self.order = [self.net[0], self.net[4].weight, self.table]
         self.again = self.net
         self.numbers = [1.0, "a", None]
-        self.example_input_array = None
+        self.sizes = torch.Size([2, 3])
+        self.example_input_array = torch.ones(2, 4)
+        self.data = torch.utils.data.TensorDataset(torch.ones(2, 4))
+        self.loaders = {"train": torch.utils.data.DataLoader(self.data)}
+        self.own_data = [Rows()]
+        self.activation = functools.partial(nn.functional.leaky_relu, negative_slope=0.1)
+        self.forward_again = self.forward
+        self.optimizer = torch.optim.Adam(self.net.parameters())
+        self.tied = nn.Linear(8, 4)
+        self.tied.weight = self.net[4].weight
 
 
 def test_registered_things_are_silent():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import builtins
+import types
 from collections.abc import Sequence
 
 import torch
@@ -15,7 +17,7 @@ from lightning_devcheck._explain._scene import Scene
 from lightning_devcheck._report import Report
 from lightning_devcheck._rules import make_finding
 from lightning_devcheck._source import class_source, user_lines
-from lightning_devcheck._values import is_module
+from lightning_devcheck._values import is_a, is_module
 
 RAISED = (RuntimeError, ValueError, TypeError, AssertionError)  # what torch and its friends raise
 MAX_CAUSES = 10
@@ -51,10 +53,11 @@ def explain(exception: BaseException, module: torch.nn.Module | None = None) -> 
         >>> finding.rule, finding.name, finding.device, finding.expected
         ('mixed-devices', 'weights', 'cpu', 'cuda:0')
     """
-    if not isinstance(exception, BaseException):
+    if not is_a(exception, BaseException):
         raise TypeError(f"explain(exception=...): an exception is needed, this is a {type(exception).__name__}.")
-    if isinstance(exception, DeviceMismatchError):
-        return exception.report
+    if is_a(exception, DeviceMismatchError):
+        report: Report = exception.report  # type: ignore[attr-defined]
+        return report
     chain = _chain(exception)
     recognized = next(((error, match) for error in chain if (match := _recognized(error))), None)
     if recognized is None:
@@ -63,7 +66,7 @@ def explain(exception: BaseException, module: torch.nn.Module | None = None) -> 
     if not match.message.rule:
         return Report(not_checked=(match.message.cause,))
     with no_torch_function():
-        frames = [frame for one in chain[chain.index(error) :] for frame in read_frames(one.__traceback__)]
+        frames = [frame for one in chain[chain.index(error) :] for frame in read_frames(_traceback(one))]
         name, root = ("self", module) if module is not None else _root(frames)
         scene = Scene(match, tuple(frames), root, name)
         return Report((judge(scene),), {"tensors": scene.counted})
@@ -104,11 +107,24 @@ def _chain(exception: BaseException) -> list[BaseException]:
     """An exception and what it was raised from, outermost first; members of groups included."""
     found: list[BaseException] = [exception]
     for error in found:
-        members = getattr(error, "exceptions", ()) if type(error).__name__.endswith("ExceptionGroup") else ()
-        below = [error.__cause__, *(members if type(members) is tuple else ())]
-        found += [e for e in below if isinstance(e, BaseException) and all(e is not known for known in found)]
+        below = [vars(BaseException)["__cause__"].__get__(error), *_members(error)]
+        found += [e for e in below if is_a(e, BaseException) and all(e is not known for known in found)]
         if len(found) > MAX_CAUSES:
             break
+    return found
+
+
+def _members(error: BaseException) -> tuple[BaseException, ...]:
+    """The exceptions in a group, from Python 3.11."""
+    group = getattr(builtins, "BaseExceptionGroup", None)
+    members: tuple[BaseException, ...] = (
+        vars(group)["exceptions"].__get__(error) if group and is_a(error, group) else ()
+    )
+    return members
+
+
+def _traceback(error: BaseException) -> types.TracebackType | None:
+    found: types.TracebackType | None = vars(BaseException)["__traceback__"].__get__(error)
     return found
 
 
@@ -124,7 +140,7 @@ def _recognized(error: BaseException) -> Match | None:
 
 
 def _from_grad_scaler(error: BaseException) -> Match | None:
-    frames = read_frames(error.__traceback__)
+    frames = read_frames(_traceback(error))
     scaler = frames and frames[-1].filename.endswith("grad_scaler.py") and frames[-1].code.co_name == "scale"
     return Match(GRAD_SCALER, ("cpu",)) if scaler else None
 

@@ -17,7 +17,8 @@ from lightning_devcheck._graph import trace_of, walk
 from lightning_devcheck._records import Origin
 from lightning_devcheck._source import class_body, class_source, line_of, parse
 from lightning_devcheck._statements import is_factory, is_move
-from lightning_devcheck._values import ModuleTree, inside, is_a
+from lightning_devcheck._tree import ModuleTree
+from lightning_devcheck._values import inside, is_tensor, read
 
 HOOKS = ("register_hook", "register_post_accumulate_grad_hook", "register_full_backward_hook", "register_prehook")
 
@@ -48,8 +49,9 @@ def _nodes(frames: Sequence[Frame]) -> list[Any]:
     for frame in frames:
         for value in frame.names.values():
             for _, tensor in inside(value, "", depth=1):
-                if is_a(tensor, torch.Tensor) and tensor.grad_fn is not None:
-                    found[tensor.grad_fn] = None
+                node = read(tensor, "grad_fn") if is_tensor(tensor) else None
+                if node is not None:
+                    found[node] = None
     nodes: dict[Any, None] = {}
     for root in list(found)[-20:]:
         nodes.update(dict.fromkeys(walk(root)[0]))

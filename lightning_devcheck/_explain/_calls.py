@@ -10,7 +10,7 @@ from typing import Any
 
 from lightning_devcheck._explain._frames import Frame
 from lightning_devcheck._source import is_installed, parse
-from lightning_devcheck._values import MISSING, class_member, is_a
+from lightning_devcheck._values import MISSING, class_member, is_a, is_exactly
 
 MAX_DEPTH = 4  # of calls in calls
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
@@ -20,7 +20,7 @@ INNER = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 def method_of(owner: Any, name: str) -> types.FunctionType | None:
     """The function of the user's behind a method of an object, or a static or class method of a class."""
     found = class_member(owner if is_a(owner, type) else type(owner), name)
-    return unwrap(found.__func__ if type(found) in (staticmethod, classmethod) else found)
+    return unwrap(found.__func__ if is_exactly(found, staticmethod, classmethod) else found)
 
 
 def getter_of(owner: Any, name: str) -> types.FunctionType | None:

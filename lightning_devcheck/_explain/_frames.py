@@ -52,7 +52,7 @@ class Frame:
 
     def lookup(self, name: str) -> Any:
         """A variable's value, or `MISSING`."""
-        return self.names.get(name, self.globals.get(name, MISSING))
+        return self.names.get(name, dict.get(self.globals, name, MISSING))
 
     def failing(self) -> ast.AST | None:
         """The syntax tree of the failing expression; of its statement where Python does not tell which it is."""

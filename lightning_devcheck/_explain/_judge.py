@@ -18,7 +18,7 @@ from lightning_devcheck._explain._scene import Pair, Scene, is_own
 from lightning_devcheck._explain._special import SPECIAL
 from lightning_devcheck._records import Finding, Origin
 from lightning_devcheck._rules import make_finding
-from lightning_devcheck._values import is_module
+from lightning_devcheck._values import dims, is_module, read
 
 
 def judge(scene: Scene) -> Finding:
@@ -67,7 +67,7 @@ def _met(scene: Scene) -> tuple[int, Pair, list[Pair]] | None:
             pairs = [pair for pair in pairs if base_of(pair[0]) not in ("args", "kwargs")]
         scene.counted += len(pairs)
         if not frame.is_user:
-            pairs.sort(key=lambda pair: -pair[1].dim())  # a layer's weight says more than its bias
+            pairs.sort(key=lambda pair: -dims(pair[1]))  # a layer's weight says more than its bias
         found = _odd(scene, pairs)
         if found is not None:
             return index, *found
@@ -84,7 +84,7 @@ def _odd(scene: Scene, pairs: list[Pair]) -> tuple[Pair, list[Pair]] | None:
         return None
     expected = scene.expected if scene.expected in devices else next(d for d in devices if d.type != "cpu")
     wrong = [pair for pair, device in placed if device != expected and (not named or device in named)]
-    culprits = [pair for pair in wrong if pair[1].dim()] or wrong
+    culprits = [pair for pair in wrong if dims(pair[1])] or wrong
     right = [pair for pair, device in placed if device == expected]
     return (culprits[0], right) if culprits else None
 
@@ -99,7 +99,7 @@ def _unmet(scene: Scene) -> Finding:
         for tree in (frame.failing(), frame.statement()):
             mentioned = sorted(mentions(tree, frame), key=lambda mention: is_module(mention.value))
             held = [pair for m in mentioned for pair in m.tensors() if device_of(pair[1]) == wrong]
-            for name, tensor in [pair for pair in held if pair[1].dim()] or held:
+            for name, tensor in [pair for pair in held if dims(pair[1])] or held:
                 named = scene.search(tensor, wrong).name(index) or Named(name, None, "local")
                 return scene.make(named, tensor)
     return scene.make(Named(anonymous(scene.match), None, "local"), None, device=wrong)
@@ -129,7 +129,11 @@ def _handed_in(scene: Scene) -> Finding | None:
     """``loss.backward(gradient)``, ``parameter.grad = gradient``."""
     wrong = next((d for d in map(scene.device, scene.match.devices) if d != scene.expected), None)
     for index, frame in scene.user_frames[:1]:
-        held = [pair for pair in scene.mentioned(frame) if device_of(pair[1]) == wrong and not pair[1].requires_grad]
+        held = [
+            pair
+            for pair in scene.mentioned(frame)
+            if device_of(pair[1]) == wrong and not read(pair[1], "requires_grad")
+        ]
         search = scene.search(held[0][1] if held else None, wrong)
         named = (search.name(index) or Named(held[0][0], None, "local")) if held else search.made_here(index)
         if named is not None:

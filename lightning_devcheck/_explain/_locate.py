@@ -12,7 +12,8 @@ import torch
 from lightning_devcheck._records import Origin
 from lightning_devcheck._scan import unregistered
 from lightning_devcheck._source import attribute_origin, class_body, class_source, line_of
-from lightning_devcheck._values import ModuleTree, inside, is_metric, metric_states, spell_child, tensors_of
+from lightning_devcheck._tree import ModuleTree, metric_states, spell_child, tensors_of
+from lightning_devcheck._values import inside, is_a, is_metric, is_module
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ def locate(root: torch.nn.Module | None, wanted: Any, name: str = "self") -> Nam
     for index, module in enumerate(tree.modules):
         own = object.__getattribute__(module, "__dict__")
         for held in (own.get("_parameters"), own.get("_buffers")):
-            for key, value in dict.items(held) if held else ():
+            for key, value in dict.items(held) if is_a(held, dict) else ():
                 if value is wanted:
                     return _registered(tree, index, key)
         if "_defaults" in own and _is_state(module, wanted):
@@ -69,7 +70,7 @@ def _among_unregistered(root: torch.nn.Module, tree: ModuleTree, wanted: Any) ->
         if place.value is wanted:
             return Named(place.name, place.made, "attribute")
         held = place.value
-        if isinstance(held, torch.nn.Module):
+        if is_module(held):
             for name, tensor in tensors_of(held, place.name):
                 if tensor is wanted:
                     metric = is_metric(held)

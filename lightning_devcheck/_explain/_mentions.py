@@ -14,7 +14,8 @@ import torch
 from lightning_devcheck._explain._calls import MAX_DEPTH, frame_inside, getter_of, method_of, returned, unwrap
 from lightning_devcheck._explain._frames import Frame
 from lightning_devcheck._statements import FACTORIES, OLD_FACTORIES, device_argument, is_factory
-from lightning_devcheck._values import MISSING, attribute, inside, is_a, is_metric, item, parts, tensors_of
+from lightning_devcheck._tree import tensors_of
+from lightning_devcheck._values import MISSING, attribute, inside, is_a, is_exactly, is_metric, item, parts
 
 MAX_TENSORS = 2_000
 
@@ -91,7 +92,7 @@ def _is_dotted(node: ast.AST) -> bool:
 def _is_data(value: Any) -> bool:
     if is_a(value, (torch.Tensor, torch.nn.Module, torch.Generator, list, tuple, dict)):
         return True
-    if type(value) in (types.ModuleType, types.BuiltinFunctionType) or is_a(value, type):
+    if is_exactly(value, types.ModuleType, types.BuiltinFunctionType) or is_a(value, type):
         return False
     return bool(parts(value))
 
@@ -164,7 +165,7 @@ def _key(node: ast.expr, frame: Frame) -> Any:
 def _text(node: ast.JoinedStr, frame: Frame) -> str | None:
     """A formatted string of plain texts and numbers."""
     pieces = [_key(p.value, frame) if isinstance(p, ast.FormattedValue) else _key(p, frame) for p in node.values]
-    return "".join(map(str, pieces)) if all(type(piece) in (str, int) for piece in pieces) else None
+    return "".join(map(str, pieces)) if all(is_exactly(piece, str, int) for piece in pieces) else None
 
 
 def makes_tensor(node: ast.AST, frame: Frame) -> bool:

@@ -21,7 +21,8 @@ from lightning_devcheck._explain._mentions import callees, evaluate, makes_tenso
 from lightning_devcheck._records import Origin
 from lightning_devcheck._source import is_host, line_of, parse, part_origin
 from lightning_devcheck._statements import is_move
-from lightning_devcheck._values import MISSING, inside, is_a, is_module, tensors_of
+from lightning_devcheck._tree import tensors_of
+from lightning_devcheck._values import MISSING, dims, inside, is_a, is_module
 
 MAX_STEPS = 12  # from an assignment to the one before
 DISPLAYS = (ast.List, ast.Tuple, ast.Dict, ast.ListComp, ast.DictComp)
@@ -98,7 +99,7 @@ class Search:
         exact = next((pair for pair in held if pair[1] is self.wanted), None)
         if exact is not None or (tree is not None and any(makes_tensor(node, frame) for node in ast.walk(tree))):
             return exact
-        near = [pair for pair in held if pair[1].dim() and device_of(pair[1]) == self.device]
+        near = [pair for pair in held if dims(pair[1]) and device_of(pair[1]) == self.device]
         return next(iter(near), None)
 
     def _as_metric(self, frame: Frame, followed: Named) -> Named | None:
@@ -143,7 +144,8 @@ class Search:
             if is_host(frame.filename):
                 break
             if frame.is_user:
-                held = self._held(frame.failing(), frame)
+                own = f"({base_of(name)})"  # the function's default
+                held = [pair for pair in self._held(frame.failing(), frame) if not pair[0].endswith(own)]
                 exact = [text for text, tensor in held if tensor is self.wanted]
                 made_there = None if exact else self.made_here(outer)
                 near = [] if made_there else [text for text, tensor in held if self._is_wrong(tensor)]
@@ -153,7 +155,7 @@ class Search:
         return Named(name, None, "batch")
 
     def _is_wrong(self, tensor: torch.Tensor) -> bool:
-        return bool(tensor.dim()) and device_of(tensor) == self.device != self.expected
+        return bool(dims(tensor)) and device_of(tensor) == self.device != self.expected
 
     def _loop(self, position: int, binding: Binding, named: Named, steps: int) -> Named:
         """What a loop took out of something: name it as a part of that."""

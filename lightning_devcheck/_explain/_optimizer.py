@@ -9,7 +9,8 @@ import torch
 from lightning_devcheck._explain._locate import Named
 from lightning_devcheck._explain._scene import Scene
 from lightning_devcheck._source import method_line
-from lightning_devcheck._values import is_a, is_module, namespace, tensors_of
+from lightning_devcheck._tree import tensors_of
+from lightning_devcheck._values import is_a, is_module, namespace
 
 
 def owner_of_state(scene: Scene, tensor: torch.Tensor) -> Named | None:

@@ -21,7 +21,8 @@ from lightning_devcheck._explain._names import Search
 from lightning_devcheck._records import Finding, Operand, Operator, Origin, describe
 from lightning_devcheck._rules import make_finding
 from lightning_devcheck._source import is_installed
-from lightning_devcheck._values import ModuleTree, is_a, registered
+from lightning_devcheck._tree import ModuleTree
+from lightning_devcheck._values import dtype_of, is_a, registered, shape_of
 
 Pair = tuple[str, torch.Tensor]
 
@@ -132,8 +133,8 @@ class Scene:
         unknown = "device" if rule == "collective-device" else "the model's device"
         fields = {
             "severity": "error",
-            "shape": None if tensor is None or torch.nn.parameter.is_lazy(tensor) else tuple(tensor.shape),
-            "dtype": None if tensor is None else str(tensor.dtype).removeprefix("torch."),
+            "shape": None if tensor is None else shape_of(tensor),
+            "dtype": None if tensor is None else dtype_of(tensor),
             "expected": self.expected or next((str(device_of(t)) for _, t in others), unknown),
             "origin": named.origin,
             "used": self.used,
@@ -209,7 +210,7 @@ def to_device(text: str) -> torch.device | None:
 
 
 def _detail(tensor: torch.Tensor) -> str:
-    return describe(tensor.dtype, None if torch.nn.parameter.is_lazy(tensor) else tuple(tensor.shape))
+    return describe(dtype_of(tensor), shape_of(tensor))
 
 
 def _few(pairs: Iterable[Pair], name: str) -> list[Pair]:

@@ -18,7 +18,8 @@ from lightning_devcheck._explain._scene import Scene
 from lightning_devcheck._records import Finding, Origin
 from lightning_devcheck._source import line_of
 from lightning_devcheck._statements import calls_in, device_argument, is_move, parse_line
-from lightning_devcheck._values import is_a, is_module, tensors_of
+from lightning_devcheck._tree import tensors_of
+from lightning_devcheck._values import is_a, is_module
 
 
 def _generator(scene: Scene) -> Finding | None:
@@ -125,7 +126,7 @@ def _wrapped(scene: Scene) -> Finding | None:
     some = len(odd) < len(held)
     located = locate(module, odd[0][1], name) or Named(odd[0][0], None, "registered")
     named = Named(located.name if some else name, located.origin or _made(scene, index, name), "registered")
-    rule = "meta-parameter" if odd[0][1].is_meta else scene.match.message.rule
+    rule = "meta-parameter" if device_of(odd[0][1]).type == "meta" else scene.match.message.rule
     others = [pair for pair in held if device_of(pair[1]) == common][:1]
     return scene.make(named, odd[0][1], others, rule=rule, expected=str(common))
 
