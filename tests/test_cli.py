@@ -95,6 +95,16 @@ def test_a_failing_script_exits_with_3(script):
     assert "lightning_devcheck/_script" not in result.stderr
 
 
+def test_a_failing_script_with_mere_notes_exits_with_3(script):
+    """Notes of a script that fails for another reason are shown, and the failure decides."""
+    script.write_text(script.read_text().replace("return loss\n", "return loss if loss.item() < 9 else None\n"))
+    script.write_text(script.read_text() + "        raise KeyError('late')\n")
+    result = run("run", script)
+    assert "makes the host wait" in result.stdout
+    assert "KeyError: 'late'" in result.stderr
+    assert result.returncode == 3
+
+
 def test_sys_exit_in_a_script_is_a_failure(script):
     """sys.exit with a code says which."""
     result = run("run", script, "exit")
