@@ -180,9 +180,9 @@ def _why(ratios: dict[str, Ratio]) -> str:
 
 
 KINDS: dict[str, Callable[[torch.Tensor], Any]] = {
-    "addition": lambda tensor: torch.add(tensor, tensor),
-    "in place": lambda tensor: tensor.mul_(1.0),
-    "view": lambda tensor: tensor.t(),
+    "an addition": lambda tensor: torch.add(tensor, tensor),
+    "an operator in place": lambda tensor: tensor.mul_(1.0),
+    "a view": lambda tensor: tensor.t(),
 }
 
 
@@ -209,7 +209,7 @@ def ladder_table(quick: bool) -> Table:
         micros[name] = [1e6 * statistics.median(times[kind]) / number for kind in KINDS]
     rows = tuple((name, *(f"{value:.2f}" for value in values)) for name, values in micros.items())
     ours = ", ".join(
-        f"{mine:.1f} µs of {kind} {mine - least:+.1f}"
+        f"{mine - least:.1f} of the {mine:.1f} µs of {kind}"
         for kind, mine, least in zip(KINDS, micros["simulated"], micros[THREE], strict=True)
     )
     note = (
