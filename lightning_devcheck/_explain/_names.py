@@ -177,7 +177,8 @@ class Search:
         moved = self._misplaced_module(value, frame)
         if moved is not None:
             return replace(named, name=moved, kind="registered")
-        held = list(self._others(value, frame, base_of(named.name)))
+        # what a function of the user's returns is named by its caller, who has other variables
+        held = list(self._others(value, frame, "" if frame.depth else base_of(named.name)))
         for name, tensor in held:
             if tensor is self.wanted:
                 return self.follow(position, name, binding.lineno, steps - 1)
@@ -208,7 +209,7 @@ class Search:
         for node in ast.walk(binding.value) if binding.value else ():
             if not isinstance(node, ast.Name):
                 continue
-            own = node.id == base_of(named.name)
+            own = node.id == base_of(named.name) and not frame.depth
             if own or frame.lookup(node.id) is MISSING:
                 before = find_binding(frame, node.id, binding.lineno)
                 if before is not None and before.lineno < binding.lineno:
