@@ -39,12 +39,12 @@ def _attention(
     enable_gqa: bool = False,
 ) -> Any:
     """Attention by the CPU's fused kernel where the CPU takes it."""
-    options: dict[str, Any] = {"scale": scale}
+    options: dict[str, Any] = {"scale": scale, "enable_gqa": enable_gqa}
     given = (query, key, value, attn_mask, dropout_p, is_causal)
-    if not enable_gqa and _together(query, key, value, attn_mask) and sdp_choice(*given, **options) == FUSED:
+    if _together(query, key, value, attn_mask) and sdp_choice(*given, **options) == FUSED:
         fused = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
         return fused(query, key, value, dropout_p, is_causal, attn_mask=_additive(attn_mask, query), scale=scale)[0]
-    return run_composed(ATTENTION, composing_key(ATTENTION), given, {**options, "enable_gqa": enable_gqa})
+    return run_composed(ATTENTION, composing_key(ATTENTION), given, options)
 
 
 FUSED: int = SDPBackend.FLASH_ATTENTION.value
