@@ -37,6 +37,27 @@ def cause_of(
     return next((found for cause in CAUSES if (found := cause(case)) is not None), ("", ""))
 
 
+def _moved_part(case: Case) -> tuple[str, str] | None:
+    """A line of its own that moves a module, in place."""
+    call = case.made.value if isinstance(case.made, ast.Expr) else None
+    if case.rule != "parameter-device" or call is None or not is_move(call):
+        return None
+    return (
+        "This line moves the module, in place; Lightning had moved it with all the rest, or would have.",
+        f'take it out; what is to stay there on purpose: DeviceCheck(allow=["{case.name.removeprefix("self.")}*"])',
+    )
+
+
+def _own_transfer(case: Case) -> tuple[str, str] | None:
+    """The module's own way to move a batch, which leaves something behind."""
+    if case.rule != "batch-device" or case.function != "transfer_batch_to_device":
+        return None
+    return (
+        "The module's own transfer_batch_to_device returns it where it was.",
+        "move every part there, or begin with batch = super().transfer_batch_to_device(batch, device, dataloader_idx)",
+    )
+
+
 def _discarded_move(case: Case) -> tuple[str, str] | None:
     call = case.made.value if isinstance(case.made, ast.Expr) else None
     if call is None or not is_move(call) or not isinstance(call, ast.Call):
@@ -191,6 +212,8 @@ def _to_host(case: Case) -> tuple[str, str] | None:
 
 
 CAUSES: tuple[Callable[[Case], tuple[str, str] | None], ...] = (
+    _moved_part,
+    _own_transfer,
     _discarded_move,
     _generator,
     _written_out,

@@ -17,7 +17,7 @@ from lightning_devcheck._policy import Expectation, declared, learned_from
 from lightning_devcheck._records import Finding, Origin, TensorRecord
 from lightning_devcheck._report import Report
 from lightning_devcheck._scan import spell_path, unregistered
-from lightning_devcheck._source import attribute_origin, method_line
+from lightning_devcheck._source import attribute_origin, method_line, move_line
 
 
 def check_devices(
@@ -143,8 +143,12 @@ def _origins(
 ) -> dict[str, Origin]:
     """The assignments of plain attributes that met the graph, and of the module's own attributes."""
     found = {name: origin for name, origin in foreign.values() if origin is not None}
+    children = {name for name, _ in module.named_children()}
     for attribute in dict.fromkeys(record.name.removeprefix("self.").partition(".")[0] for record in owned):
-        origin = attribute_origin(type(module), attribute) if attribute.isidentifier() else None
+        if not attribute.isidentifier():
+            continue
+        moved = move_line(type(module), attribute) if attribute in children else None
+        origin = moved or attribute_origin(type(module), attribute)
         if origin is not None:
             found[f"self.{attribute}"] = origin
     return found

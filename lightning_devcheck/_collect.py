@@ -15,6 +15,7 @@ from lightning_devcheck._compat import callback_bases
 from lightning_devcheck._deadline import limit_join, note_line_when_late
 from lightning_devcheck._explain import explain
 from lightning_devcheck._reads import ReadCounter
+from lightning_devcheck._records import Finding
 from lightning_devcheck._saved import save
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class Collector(_Base):
         self._folder = folder
         self._reads = ReadCounter()
         self._noted = False
+        self._explained: set[tuple[str, str]] = set()
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
         self._reads.start()
@@ -49,7 +51,8 @@ class Collector(_Base):
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         self._reads.stop()
-        save_explained(exception, self._folder, pl_module, **_place_of(trainer))
+        explained = save_explained(exception, self._folder, pl_module, **_place_of(trainer))
+        self._explained = {(finding.rule, finding.name) for finding in explained}
         self._save(trainer)
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
@@ -59,7 +62,9 @@ class Collector(_Base):
         report = self._check.report
         notes = self._reads.findings(trainer.global_rank) if not self._noted else ()
         self._noted = self._noted or bool(notes)
-        save(dataclasses.replace(report, findings=(*report.findings, *notes)), self._folder)
+        # the exception's own report shows the line that failed as well
+        own = [finding for finding in report.findings if (finding.rule, finding.name) not in self._explained]
+        save(dataclasses.replace(report, findings=(*own, *notes)), self._folder)
 
 
 def _place_of(trainer: Any) -> dict[str, Any]:
@@ -68,12 +73,18 @@ def _place_of(trainer: Any) -> dict[str, Any]:
 
 def save_explained(
     exception: BaseException, folder: Path, module: Any = None, *, world_size: int = 1, **place: Any
-) -> None:
-    """Save what an exception that is about devices means, and where it was raised; another one is left alone."""
+) -> tuple[Finding, ...]:
+    """Save what an exception that is about devices means, and where it was raised; another one is left alone.
+
+    Returns:
+        The findings.
+    """
     report = explain(exception, module)
-    if report is not None:
-        findings = tuple(dataclasses.replace(finding, **place) for finding in report.findings)
-        save(dataclasses.replace(report, findings=findings, world_size=world_size), folder)
+    if report is None:
+        return ()
+    findings = tuple(dataclasses.replace(finding, **place) for finding in report.findings)
+    save(dataclasses.replace(report, findings=findings, world_size=world_size), folder)
+    return findings
 
 
 def forked_ranks(folder: Path, timeout_s: float = FOREVER_S) -> tuple[Any, str, Any]:

@@ -105,7 +105,8 @@ def _parameters(evidence: Evidence) -> Iterator[Finding]:
         else:
             rule = "wrong-rank-device" if _is_sibling(first.device, allowed) else "parameter-device"
         others = _listed(records[1:]) if len(records) > 1 else ()
-        lines = {"origin": evidence.origins.get(first.name)}
+        part = ".".join(first.name.split(".")[:2])
+        lines = {"origin": evidence.origins.get(first.name) or evidence.origins.get(part)}
         yield _finding(rule, first, allowed, name=name, others=(*others, _summary(evidence)), **lines)
 
 

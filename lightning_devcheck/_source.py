@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 
 from lightning_devcheck._assignments import ANY, Assignment, read_assignments
 from lightning_devcheck._records import Origin
+from lightning_devcheck._statements import is_move
 
 FRAMEWORKS = (
     *("torch", "torchmetrics", "lightning_devcheck"),
@@ -99,6 +100,18 @@ def attribute_origin(owner: type, attribute: str) -> Origin | None:
         whole = [one for one in found if one.kind in ("value", "empty")]
         last = whole[-1:] or found
         return line_of(source, last[0].lineno, last[0].method)
+    return method_line(owner, attribute)  # a cached property
+
+
+def move_line(owner: type, attribute: str) -> Origin | None:
+    """The line of a class or its bases that moves the module in ``self.attribute`` by hand: ``self.teacher.cpu()``."""
+    for cls in type.__getattribute__(owner, "__mro__"):
+        source = class_source(cls)
+        for node in class_body(*source) if source else ():
+            call = node.value if isinstance(node, ast.Expr) else None
+            moved = ast.unparse(call.func).rpartition(".")[0] if isinstance(call, ast.Call) and is_move(call) else ""
+            if source and moved == f"self.{attribute}":
+                return line_of(source[0], node.lineno)
     return None
 
 

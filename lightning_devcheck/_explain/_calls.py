@@ -13,6 +13,7 @@ from lightning_devcheck._source import is_installed, parse
 from lightning_devcheck._values import MISSING, class_member, is_a, is_exactly
 
 MAX_DEPTH = 4  # of calls in calls
+CACHED = type(functools.cache(len))
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 INNER = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 
@@ -30,9 +31,9 @@ def getter_of(owner: Any, name: str) -> types.FunctionType | None:
 
 
 def unwrap(function: Any) -> types.FunctionType | None:
-    """The function of the user's that a plain function is, below decorators made with `functools.wraps`."""
+    """The function of the user's that a plain or cached one is, below decorators made with `functools.wraps`."""
     for _ in range(MAX_DEPTH):
-        if type(function) is not types.FunctionType or "__wrapped__" not in vars(function):
+        if type(function) not in (types.FunctionType, CACHED) or "__wrapped__" not in vars(function):
             break
         function = vars(function)["__wrapped__"]
     plain = type(function) is types.FunctionType and not is_installed(function.__code__.co_filename)

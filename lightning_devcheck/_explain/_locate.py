@@ -11,7 +11,7 @@ import torch
 
 from lightning_devcheck._records import Origin
 from lightning_devcheck._scan import unregistered
-from lightning_devcheck._source import attribute_origin, class_body, class_source, line_of
+from lightning_devcheck._source import attribute_origin, class_body, class_source, line_of, move_line
 from lightning_devcheck._tree import ModuleTree, metric_states, spell_child, tensors_of
 from lightning_devcheck._values import inside, is_a, is_metric, is_module
 
@@ -57,7 +57,8 @@ def locate(root: torch.nn.Module | None, wanted: Any, name: str = "self") -> Nam
 def _registered(tree: ModuleTree, index: int, key: str) -> Named:
     module = tree.modules[index]
     name = tree.path(index) + spell_child(module, key)
-    line = _data_line(type(tree.modules[0]), name) or _first_line([(type(module), key), *tree.links(index)])
+    moved = next((line for cls, link in tree.links(index) if (line := move_line(cls, link)) is not None), None)
+    line = _data_line(type(tree.modules[0]), name) or moved or _first_line([(type(module), key), *tree.links(index)])
     return Named(name, line, "registered")
 
 

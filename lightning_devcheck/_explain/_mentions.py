@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from lightning_devcheck._explain._calls import MAX_DEPTH, frame_inside, getter_of, method_of, returned, unwrap
+from lightning_devcheck._explain._calls import CACHED, MAX_DEPTH, frame_inside, getter_of, method_of, returned, unwrap
 from lightning_devcheck._explain._frames import Frame
 from lightning_devcheck._statements import FACTORIES, OLD_FACTORIES, device_argument, is_factory
 from lightning_devcheck._tree import tensors_of
@@ -198,7 +198,7 @@ def _callee(node: ast.Attribute | ast.Call, frame: Frame) -> tuple[Any, types.Fu
     _, value = evaluate(node.func, frame)
     if is_a(value, torch.nn.Module):
         return value, method_of(value, "forward")
-    if type(value) is types.FunctionType:
+    if type(value) in (types.FunctionType, CACHED):
         return MISSING, unwrap(value)
     if not isinstance(node.func, ast.Attribute):
         return MISSING, None

@@ -13,6 +13,7 @@ import torch
 from lightning_devcheck._causes import cause_of
 from lightning_devcheck._devices import device_of, normalize
 from lightning_devcheck._explain._bindings import find_binding
+from lightning_devcheck._explain._calls import method_of
 from lightning_devcheck._explain._frames import Frame
 from lightning_devcheck._explain._locate import Named
 from lightning_devcheck._explain._mentions import mentions
@@ -20,11 +21,12 @@ from lightning_devcheck._explain._messages import Match
 from lightning_devcheck._explain._names import Search
 from lightning_devcheck._records import Finding, Operand, Operator, Origin, describe
 from lightning_devcheck._rules import make_finding
-from lightning_devcheck._source import is_installed
+from lightning_devcheck._source import is_installed, method_line
 from lightning_devcheck._tree import ModuleTree
 from lightning_devcheck._values import dtype_of, is_a, registered, shape_of
 
 Pair = tuple[str, torch.Tensor]
+TRANSFER = "transfer_batch_to_device"
 
 
 @dataclasses.dataclass
@@ -128,6 +130,8 @@ class Scene:
         given.pop("device", None)
         rule = given.pop("rule", "") or self._rule(named, tensor, where)
         others = list(others)
+        if rule == "batch-device" and named.origin is None:
+            named = dataclasses.replace(named, origin=_own_transfer(self.root))
         why, fix = self.words(rule, named, str(where))
         fix = self._pasteable(fix, named)
         unknown = "device" if rule == "collective-device" else "the model's device"
@@ -194,6 +198,14 @@ class Scene:
         if named.kind in ("attribute", "module") and tensor is not None and is_a(tensor, torch.nn.Parameter):
             return "unregistered-parameter"
         return kinds.get(named.kind, default)
+
+
+def _own_transfer(root: torch.nn.Module | None) -> Origin | None:
+    """Where a module's own ``transfer_batch_to_device`` returns the batch, if it does all of that itself."""
+    function = method_of(root, TRANSFER) if root is not None else None
+    if root is None or function is None or "super" in function.__code__.co_names:
+        return None
+    return method_line(type(root), TRANSFER)
 
 
 def is_own(frame: Frame) -> bool:

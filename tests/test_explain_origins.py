@@ -1,0 +1,137 @@
+"""Where a culprit comes from, where no assignment of the failing function says so."""
+
+from __future__ import annotations
+
+import functools
+
+import lightning.pytorch as pl
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from lightning_devcheck import preflight
+from tests.helpers.failing import explained
+
+
+@functools.cache
+def table(length):
+    """A table that is made once."""
+    return torch.hann_window(length)  # MADE
+
+
+class Windowed(nn.Module):
+    """A module with a cached property."""
+
+    @functools.cached_property
+    def window(self):
+        """A window that is made once."""
+        return torch.hann_window(4)  # MADE
+
+    def forward(self, x):
+        """Multiply by the window."""
+        return x * self.window
+
+
+def test_what_a_cached_function_returns():
+    """The line in the cached function is the one that made it, not the call."""
+
+    def step(x):
+        weights = table(4)
+        return x * weights
+
+    finding = explained(step)
+    assert (finding.name, finding.origin.line) == ("weights", "return torch.hann_window(length)  # MADE")
+
+
+def test_cached_property():
+    """A cached property is an attribute; the line in its function made it."""
+    module = Windowed()
+    finding = explained(module, module)
+    assert (finding.name, finding.origin.line) == ("self.window", "return torch.hann_window(4)  # MADE")
+    assert finding.fix == "return torch.hann_window(4, device=self.device)"
+
+
+class Model(pl.LightningModule):
+    """A model of two layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.enc = nn.Linear(8, 8)
+        self.net = nn.Linear(8, 1)
+
+    def training_step(self, batch, batch_idx):
+        """Regress to the batch's own target."""
+        return F.mse_loss(self.net(self.enc(batch["x"])), batch["y"])
+
+    def configure_optimizers(self):
+        """Adam, whose state has two tensors for each parameter."""
+        return torch.optim.Adam(self.parameters(), lr=0.1)
+
+
+class MovedByHand(Model):
+    """A part of the model is put on the CPU."""
+
+    def on_train_start(self):
+        """Move the encoder."""
+        self.enc.cpu()  # BUG
+
+
+class HalfMoved(Model):
+    """The batch is moved by the model itself, in part."""
+
+    def transfer_batch_to_device(self, batch, device, dataloader_idx):
+        """Move the input only."""
+        return {**batch, "x": batch["x"].to(device)}  # BUG
+
+
+class WhollyMoved(Model):
+    """Lightning's own way, called by the model's: not the line to change."""
+
+    def transfer_batch_to_device(self, batch, device, dataloader_idx):
+        """Do what Lightning does."""
+        return super().transfer_batch_to_device(batch, device, dataloader_idx)
+
+
+class StateMoved(Model):
+    """The optimizer's state is put on the CPU after the first step."""
+
+    def on_train_batch_start(self, batch, batch_idx):
+        """Move one of the two tensors of each parameter."""
+        for state in self.optimizers().optimizer.state.values():
+            state["exp_avg"] = state["exp_avg"].cpu()
+
+
+def report_of(model):
+    return preflight(model, [{"x": torch.randn(4, 8), "y": torch.randn(4, 1)}] * 2)
+
+
+def test_module_moved_by_hand():
+    """The line that moves a part of the model is the origin, not the one that made it."""
+    finding = report_of(MovedByHand).errors[0]
+    assert (finding.rule, finding.name) == ("parameter-device", "self.enc.weight")
+    assert finding.origin.line == "self.enc.cpu()  # BUG"
+    assert finding.why.startswith("This line moves the module, in place")
+    assert finding.fix.endswith('DeviceCheck(allow=["enc.weight*"])')
+
+
+def test_batch_that_the_model_moves_itself():
+    """The model's own transfer_batch_to_device is shown, with what to write in it."""
+    finding = report_of(HalfMoved).errors[0]
+    assert (finding.rule, finding.name) == ("batch-device", 'batch["y"]')
+    assert finding.origin.line.endswith("# BUG")
+    assert finding.why == "The module's own transfer_batch_to_device returns it where it was."
+    assert "super().transfer_batch_to_device(batch, device, dataloader_idx)" in finding.fix
+
+
+def test_optimizer_state_is_told_once():
+    """State that was moved is one finding, by its parameter, though the check and the exception both see it."""
+    errors = report_of(StateMoved).errors
+    assert {finding.rule for finding in errors} == {"optimizer-device"}
+    assert len({finding.name for finding in errors}) == len(errors)
+
+
+@pytest.mark.parametrize("model", [Model, WhollyMoved])
+def test_clean_models_are_quiet(model):
+    """The same model without the mistake, and one that calls Lightning's own way, have no finding."""
+    assert report_of(model).findings == ()
