@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import io
+import subprocess
+import sys
 import zipfile
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -410,3 +413,14 @@ def test_build_without_cuda():
         torch.ones(2).cuda()
     finding = explain(caught.value).findings[0]
     assert (finding.rule, finding.name) == ("wrong-rank-device", "torch.ones(2).cuda()")
+
+
+@pytest.mark.ddp
+def test_process_that_was_left_alone(tmp_path):
+    """A process whose peer is gone says nothing of its own tensors, and where to look."""
+    command = [sys.executable, str(Path(__file__).parent / "helpers" / "left_alone.py")]
+    other = subprocess.Popen([*command, "1", str(tmp_path / "store")])
+    run = subprocess.run([*command, "0", str(tmp_path / "store")], capture_output=True, text=True, timeout=120)
+    assert other.wait() == 0
+    assert "look at the report of the process that failed first" in run.stdout, run.stderr
+    assert "no findings" in run.stdout

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lightning_devcheck._records import Origin
-from lightning_devcheck._source import is_framework, line_of
+from lightning_devcheck._source import is_framework, line_of, parse
 from lightning_devcheck._values import MISSING
 
 MAX_FRAMES = 200
@@ -65,7 +65,13 @@ class Frame:
                 tree = _parse(b"".join(lines).decode(errors="replace"))
                 if tree is not None and not self._is_target(tree):
                     return tree
-        return self.statement()
+        return self._lambda() or self.statement()
+
+    def _lambda(self) -> ast.AST | None:
+        """What a lambda computes, where Python does not tell which expression failed and one alone is on its line."""
+        tree = parse(self.filename) if self.code.co_name == "<lambda>" else None
+        found = [n for n in ast.walk(tree) if isinstance(n, ast.Lambda) and n.lineno == self.lineno] if tree else []
+        return found[0].body if len(found) == 1 else None
 
     def _is_target(self, tree: ast.AST) -> bool:
         """Whether storing failed: Python points to the target alone."""

@@ -9,7 +9,7 @@ import torch
 from lightning_devcheck._devices import device_of
 from lightning_devcheck._explain._backward import blame_backward
 from lightning_devcheck._explain._bindings import base_of
-from lightning_devcheck._explain._locate import Named
+from lightning_devcheck._explain._locate import Named, locate
 from lightning_devcheck._explain._mentions import mentions
 from lightning_devcheck._explain._messages import Match
 from lightning_devcheck._explain._names import made_in_place
@@ -18,7 +18,8 @@ from lightning_devcheck._explain._scene import Pair, Scene, is_own
 from lightning_devcheck._explain._special import SPECIAL
 from lightning_devcheck._records import Finding, Origin
 from lightning_devcheck._rules import make_finding
-from lightning_devcheck._values import dims, is_module, read
+from lightning_devcheck._tree import tensors_of
+from lightning_devcheck._values import dims, inside, is_metric, is_module, read
 
 
 def judge(scene: Scene) -> Finding:
@@ -42,8 +43,23 @@ def _mixed(scene: Scene) -> Finding:
     named = owner_of_state(scene, tensor)
     if named is not None:
         return scene.make(named, tensor, others, rule="optimizer-device")
-    named = scene.search(tensor, device_of(tensor)).name(index) or Named(name, None, "local")
+    named = scene.search(tensor, device_of(tensor)).name(index) or _metric(scene) or Named(name, None, "local")
     return scene.make(named, tensor, _right(scene) or others)
+
+
+def _metric(scene: Scene) -> Named | None:
+    """The metric that the user's line calls and whose own code failed."""
+    if scene.match.message.rule != "metric-device":
+        return None
+    for index, frame in scene.user_frames[:1]:
+        for mention in mentions(frame.failing(), frame):
+            for name, held in inside(mention.value, mention.text):
+                tensors = list(tensors_of(held, name)) if is_module(held) and is_metric(held) else []
+                for _, state in tensors[:1]:
+                    found = scene.search(state, device_of(state)).locate(state) or locate(held, state, name)
+                    line = scene.search(state, None).follow(index, mention.text, frame.lineno).origin
+                    return None if found is None else replace(found, origin=found.origin or line)
+    return None
 
 
 def _right(scene: Scene) -> list[Pair]:
