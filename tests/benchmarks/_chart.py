@@ -33,17 +33,14 @@ def draw(parts: Mapping[str, Sequence[Table]], folder: Path) -> None:
 
 
 def _panel(axes: Any, table: Table) -> None:
-    labels, values = zip(*table.bars, strict=True)
-    goals = [(row, goal) for row, goal in enumerate(table.marks) if goal is not None]
-    bars = axes.barh(labels, values, color="#3b6ea5")
-    axes.bar_label(bars, fmt="%.3g", padding=3, fontsize=8)
+    labels = [f"{label}: {value:.3g}" for label, value in table.bars]
+    axes.barh(labels, [value for _, value in table.bars], color="#3b6ea5")
+    goals = [(goal, row) for row, goal in enumerate(table.marks) if goal is not None]
     if goals:
-        rows, limits = zip(*goals, strict=True)
-        axes.plot(limits, rows, "|", color="black", markersize=18, markeredgewidth=2, label="goal")
-        axes.legend(fontsize=8, frameon=False)
+        axes.plot(*zip(*goals, strict=True), "|", color="black", markersize=18, markeredgewidth=2)
     axes.invert_yaxis()
-    axes.margins(x=0.15)
+    axes.margins(x=0.1)
     axes.set_title(table.title.partition(":")[0], fontsize=9)
-    axes.set_xlabel(table.unit, fontsize=8)
+    axes.set_xlabel(f"{table.unit}; the black line is the goal" if goals else table.unit, fontsize=8)
     axes.tick_params(labelsize=8)
     axes.spines[["top", "right"]].set_visible(False)

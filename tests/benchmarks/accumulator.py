@@ -114,7 +114,7 @@ def step_table(quick: bool) -> Table:
         f"Of the speed of the limit LossAccumulator reaches {', '.join(limits)}: the rest is its checks of names, "
         "devices and types, which the limit leaves out."
     )
-    title = "One step: accumulate K losses and make the weighted total"
+    title = "A step of LossAccumulator: accumulate K losses and make the weighted total"
     unit = "times faster than K MeanMetrics and a Python sum"
     marks = tuple(STEP_GOALS.get(size) for size in SIZES)
     return Table(title, columns, rows, COMMAND, tuple(goals), (note,), tuple(bars), unit, marks)

@@ -242,7 +242,7 @@ def growth_table(quick: bool) -> Table:
         _, loss = chain(size)
         contenders = {"walk": lambda value: walk(value.grad_fn, ALL), "collector off": _walk_uncollected}
         rounds = 2 if quick else max(5, min(50, 1_000_000 // size))
-        times = measure(contenders, setup=lambda loss=loss: loss(1), rounds=rounds, tidy=2)
+        times = measure(contenders, setup=lambda loss=loss: loss(1), rounds=rounds, tidy=1)
         points.append((size, *(statistics.median(values) for values in times.values())))
     slopes = [_slope([(size, seconds[way]) for size, *seconds in points]) for way in (0, 1)]
     rows = tuple((f"{n:,}", *(f"{1e9 * t / n:.0f}" for t in seconds)) for n, *seconds in points)
