@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 
-from lightning_devcheck import simulate_cuda
+from lightning_devcheck import LossAccumulator, simulate_cuda
 from tests.helpers.training import Clean, make_loader, make_trainer
 
 pytestmark = pytest.mark.ddp
@@ -33,15 +33,50 @@ class Watched(Clean):
         (self.folder / f"{self.global_rank}.json").write_text(json.dumps(data))
 
 
-def train(folder, **kwargs):
+class Unused(Watched):
+    """A layer that only every second batch uses."""
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.extra = torch.nn.Linear(4, 4)
+
+    def training_step(self, batch, batch_idx):
+        loss = super().training_step(batch, batch_idx)
+        return loss + self.extra(batch).square().mean() if batch_idx % 2 else loss
+
+
+class Summed(Watched):
+    """Several losses, summed and logged by the accumulator."""
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.losses = LossAccumulator({"near": 1.0, "far": 0.5})
+
+    def training_step(self, batch, batch_idx):
+        out = self.net(batch)
+        loss = self.losses({"near": F.mse_loss(out, batch), "far": F.l1_loss(out, batch)}, n=len(batch))
+        self.log_dict(self.losses, on_step=False, on_epoch=True)
+        return loss
+
+
+def train(folder, model=Watched, strategy="ddp_fork", **kwargs):
     """Two ranks train; what each saved comes back."""
     folder.mkdir()
     torch.manual_seed(5)
-    make_trainer(devices=2, strategy="ddp_fork", **kwargs).fit(Watched(folder), make_loader(6))
+    make_trainer(devices=2, strategy=strategy, **kwargs).fit(model(folder), make_loader(6))
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)]
 
 
-@pytest.mark.parametrize("options", [{}, {"accumulate_grad_batches": 2}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"accumulate_grad_batches": 2},
+        {"model": Unused, "strategy": "ddp_fork_find_unused_parameters_true"},
+        {"model": Summed},
+    ],
+    ids=str,
+)
 def test_two_simulated_ranks_train_as_two_cpu_ranks(tmp_path, options):
     """Two ranks on cuda:0 and cuda:1 end with the weights of two plain CPU ranks, bit for bit."""
     plain = train(tmp_path / "plain", accelerator="cpu", **options)
@@ -63,6 +98,8 @@ def test_nccl_is_spoken_over_gloo_and_refuses_the_cpu():
             gathered = [torch.zeros(2, device="cuda")]
             dist.all_gather(gathered, total)
             assert gathered[0].tolist() == [3.0, 3.0]
+            assert dist.get_backend() == dist.get_backend(dist.new_group([0])) == "nccl"
+            assert dist.get_backend(dist.new_group([0], backend="gloo")) == "gloo"
             with pytest.raises(RuntimeError, match="No backend type associated with device type cpu"):
                 dist.all_reduce(torch.ones(2))
             objects = [None]

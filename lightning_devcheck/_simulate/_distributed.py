@@ -30,6 +30,7 @@ def distributed_stand_ins() -> Iterable[tuple[Any, str, Any]]:
     starters = {
         "init_process_group": _starter(dist.init_process_group, nccl_groups),
         "new_group": _group_maker(dist.new_group, nccl_groups),
+        "get_backend": _backend(dist.get_backend, nccl_groups),
         "is_nccl_available": lambda: True,
     }
     for name, stand_in in starters.items():
@@ -82,6 +83,17 @@ def _group_maker(original: Callable[..., Any], nccl_groups: set[str]) -> Callabl
     return new_group
 
 
+def _backend(original: Callable[..., Any], nccl_groups: set[str]) -> Callable[..., Any]:
+    """The backend that was asked for."""
+
+    @functools.wraps(original)
+    def get_backend(group: Any = None) -> Any:
+        backend = original(group)
+        return "nccl" if _name(group) in nccl_groups else backend
+
+    return get_backend
+
+
 def _name(group: Any) -> str:
     named: Any = dist.group.WORLD if group is None else group
     return str(named.group_name)
@@ -99,6 +111,20 @@ def _collective(original: Callable[..., Any], nccl_groups: set[str]) -> Callable
                     error = RuntimeError(f"No backend type associated with device type {tensor.device.type}")
                     error.func, error.devices, error.argument = original, (tensor.device,), None  # type: ignore[attr-defined]
                     raise error
+            if original.__name__ == "all_reduce":
+                return _averaged(original, *args, **kwargs)
         return original(*args, **kwargs)
 
     return call
+
+
+def _averaged(original: Callable[..., Any], tensor: Any, op: Any = None, *rest: Any, **kwargs: Any) -> Any:
+    """NCCL's mean, which gloo lacks for whole numbers: the sum, divided."""
+    if op != dist.ReduceOp.AVG:
+        return original(tensor, dist.ReduceOp.SUM if op is None else op, *rest, **kwargs)
+    work = original(tensor, dist.ReduceOp.SUM, *rest, **kwargs)
+    if work is not None:
+        work.wait()
+    with torch.no_grad():
+        tensor.copy_(tensor / dist.get_world_size(kwargs.get("group")))
+    return work
