@@ -40,7 +40,7 @@ def _switches() -> dict[str, Any]:
     return {
         "dispatch modes": len(_get_current_dispatch_mode_stack()),
         "function modes": len(_get_current_function_mode_stack()),
-        "default device": torch.get_default_device(),
+        "default device": torch.empty(0).device,
         "default dtype": torch.get_default_dtype(),
         "anomaly mode": (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
         "gradient mode": torch.is_grad_enabled(),

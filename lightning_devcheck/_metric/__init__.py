@@ -110,7 +110,10 @@ class LossAccumulator(Metric):
             return total
         terms = self._add(losses, n, compiling)
         weights = self._weights.like(terms, compiling)
-        self.__dict__["_usual"] = None if compiling else self._usual_step(terms, weights)
+        if compiling:
+            self._usual = None
+        else:
+            self.__dict__["_usual"] = self._usual_step(terms, weights)
         return torch.dot(terms, weights)
 
     def update(self, losses: Losses, n: float = 1) -> None:
@@ -179,9 +182,11 @@ class LossAccumulator(Metric):
             added = torch.cat([stacked.detach(), nans])
         blocks = 1 + flagged + (nans is not None)
         add_sums(self._rows_at(0 if flagged else size, blocks * size, compiling), added, n)
-        own["_computed"], own["_last"] = None, (added, present, nans)
-        # compiled code writes a constant: a count that it reads would have it compiled again in every step
-        own["_update_count"] = 1 if compiling else own["_update_count"] + 1
+        if compiling:  # torch 2.6 traces no write to __dict__; a count that is read means compiling in every step
+            self._computed, self._last, self._update_count = None, (added, present, nans), 1
+        else:
+            own["_computed"], own["_last"] = None, (added, present, nans)
+            own["_update_count"] += 1
         return terms
 
     def _repeat(self, losses: Any, n: Any) -> Tensor | None:
