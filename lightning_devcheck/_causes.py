@@ -40,7 +40,9 @@ def cause_of(
 def _moved_part(case: Case) -> tuple[str, str] | None:
     """A line of its own that moves a module, in place."""
     call = case.made.value if isinstance(case.made, ast.Expr) else None
-    if case.rule != "parameter-device" or call is None or not is_move(call):
+    if not isinstance(call, ast.Call) or not is_move(call):
+        return None
+    if not case.name.startswith(f"{ast.unparse(call.func).rpartition('.')[0]}."):
         return None
     return (
         "This line moves the module, in place; Lightning had moved it with all the rest, or would have.",

@@ -141,10 +141,9 @@ def _is_explained(error: Exception, module: Any, folder: Path) -> bool:
     if any(report.errors for report in reports) and _is_from_rank(error):
         return True
     report = explain(error, module)
-    if report is not None and not any(set(report.findings) <= set(other.findings) for other in reports):
-        known = {(finding.rule, finding.name) for other in reports for finding in other.findings}
-        if not all((finding.rule, finding.name) in known for finding in report.findings):
-            save(report, folder)
+    # raised in the run, it was explained there, while everything was still where it was
+    if report is not None and not any(other.errors for other in reports):
+        save(report, folder)
     return report is not None
 
 

@@ -112,3 +112,13 @@ def test_without_a_line():
 def test_what_is_kept_is_detached(line, fixed):
     """A line that keeps a tensor is rewritten to keep it without its graph; other lines are left."""
     assert detached(line) == fixed
+
+
+def test_module_moved_by_hand():
+    """A line that moves a module is to be taken out; one that throws a moved tensor away is to keep it."""
+    made = Origin("train.py", 1, 'self.enc.to("cuda:0")')
+    why, fix = cause_of("wrong-rank-device", "self.enc.weight", made, None, "cuda:0", "cuda:1")
+    assert why.startswith("This line moves the module, in place")
+    assert fix.startswith("take it out")
+    why, fix = cause_of("mixed-devices", "self.enc", made, None, "cpu", "cuda:1")
+    assert why.startswith(".to() returns a new tensor, which this line throws away")

@@ -135,3 +135,18 @@ def test_optimizer_state_is_told_once():
 def test_clean_models_are_quiet(model):
     """The same model without the mistake, and one that calls Lightning's own way, have no finding."""
     assert report_of(model).findings == ()
+
+
+class TwoDevices(Model):
+    """A part of the model is put on the other device, and meets the batch first."""
+
+    def on_fit_start(self):
+        """Move the encoder."""
+        self.enc.to("cuda:0")  # BUG
+
+
+def test_one_failure_is_one_finding():
+    """A failure in the run is explained where it happened, and not once more after Lightning has moved the module."""
+    (error,) = report_of(TwoDevices).errors
+    assert (error.rule, error.name) == ("wrong-rank-device", "self.enc.weight")
+    assert (error.device, error.expected, error.origin.line) == ("cuda:0", "cuda:1", 'self.enc.to("cuda:0")  # BUG')

@@ -67,11 +67,10 @@ class Scene:
         away = [device for device in named if device.type != "cpu"]
         if len(named) > len(away) == 1:
             return away[0]  # Lightning moves the module back to the CPU when a fit fails: its parameters tell nothing
-        held = [device for device, _ in self._held.most_common() if device.type != "meta"]
-        common = [device for device in held if device in away or not away]
-        if common and common[0].type != "cpu":
-            return common[0]
         current = self.device("cuda") if any(device.type == "cuda" for device in away) or not named else None
+        counts = {d: n for d, n in self._held.items() if d.type not in ("meta", "cpu") and (d in away or not away)}
+        if counts:  # of two devices with as many parameters, the one that this process has chosen
+            return max(counts, key=lambda device: (counts[device], device == normalize("cuda")))
         return current if current in away or not away else None
 
     @functools.cached_property
