@@ -53,7 +53,7 @@ def command(launcher: str, world: int, wrong: str, batch: int, folder: str) -> l
     return [sys.executable, *start, str(SCRIPT), strategy, str(world), wrong, str(batch), folder]
 
 
-def watch(launcher: str, world: int, wrong: str, *, batch: int = 0, patience_s: float = 120.0) -> Ending:
+def watch(launcher: str, world: int, wrong: str, *, batch: int = 0, patience_s: float = 300.0) -> Ending:
     """Run once, and see how all processes end.
 
     Args:
