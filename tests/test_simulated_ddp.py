@@ -117,3 +117,38 @@ def test_a_gloo_group_takes_cpu_tensors():
             dist.all_reduce(torch.ones(2))
         finally:
             dist.destroy_process_group()
+
+
+class Synchronised(Watched):
+    """Batch norm over both ranks, plain SGD, and no dropout."""
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 4))
+        self.seen = []
+
+    def training_step(self, batch, batch_idx):
+        self.seen.append(batch.tolist())
+        return super().training_step(batch, batch_idx)
+
+    def on_train_end(self):
+        super().on_train_end()
+        (self.folder / f"seen-{self.global_rank}.json").write_text(json.dumps(self.seen))
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+def test_synchronised_batch_norm_equals_the_whole_batch(tmp_path):
+    """Two ranks with SyncBatchNorm, which torch has for devices only, train as one process over both ranks' batches."""
+    with simulate_cuda(devices=2):
+        ranks = train(tmp_path / "ranks", Synchronised, accelerator="gpu", sync_batchnorm=True)
+    first, second = (json.loads((tmp_path / "ranks" / f"seen-{rank}.json").read_text()) for rank in range(2))
+    batches = [torch.tensor(one + other) for one, other in zip(first, second, strict=True)]
+    torch.manual_seed(5)
+    whole = Synchronised(tmp_path)
+    loader = torch.utils.data.DataLoader(batches, batch_size=None)
+    make_trainer(devices=1, accelerator="cpu").fit(whole, loader)
+    saved = json.loads((tmp_path / "0.json").read_text())["weights"]
+    assert ranks[0]["weights"] == ranks[1]["weights"]
+    torch.testing.assert_close(torch.tensor(ranks[0]["weights"]), torch.tensor(saved), rtol=1e-4, atol=1e-6)

@@ -10,6 +10,7 @@ import torch
 from lightning_devcheck._simulate._answers import answer_stand_ins
 from lightning_devcheck._simulate._autocast import Casts
 from lightning_devcheck._simulate._backward import backward_stand_ins
+from lightning_devcheck._simulate._batch_norm import synchronised_batch_norm
 from lightning_devcheck._simulate._cuda import cuda_stand_ins
 from lightning_devcheck._simulate._distributed import distributed_stand_ins
 from lightning_devcheck._simulate._formulas import formulas
@@ -68,7 +69,7 @@ def simulate_cuda(devices: int = 2, *, values: bool = True) -> Iterator[None]:
         *casts.stand_ins(),
     ]
     stand_ins += [*type_stand_ins(), *lazy_stand_ins(), *answer_stand_ins(), *nested_stand_ins()]
-    with Patches(stand_ins), casts.installed(), formulas():
+    with Patches(stand_ins), casts.installed(), formulas(), synchronised_batch_norm():
         start(simulation)
         # Module.to replaces parameters: the other way, swapping, fails on weak references
         torch.__future__.set_overwrite_module_params_on_conversion(True)
