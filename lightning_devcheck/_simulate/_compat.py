@@ -33,6 +33,10 @@ AUTOCAST_KEY = "AutocastCUDA"
 AUTOGRAD_KEY = "AutogradMeta"
 # which attention kernel torch would take: a value of `torch.nn.attention.SDPBackend`
 sdp_choice = torch._fused_sdp_choice
+# operators that only torch calls: the CPU's fused attention, autograd's zeros without data, a sparse product
+fused_attention = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+zeros_without_data = torch.ops.aten._efficientzerotensor.default
+sparse_mm_reduce = torch.ops.aten._sparse_mm_reduce_impl.default
 AUTOCAST_KEYS = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, AUTOCAST_KEY))
 # makes a tensor of a class of ours around no storage
 make_wrapper = torch.Tensor._make_wrapper_subclass
@@ -137,6 +141,7 @@ __all__ = [
     "box_work",
     "composing_key",
     "disabled_torch_function",
+    "fused_attention",
     "kernels_for",
     "make_wrapper",
     "no_dispatch",
@@ -148,5 +153,7 @@ __all__ = [
     "sdp_choice",
     "set_conj",
     "set_neg",
+    "sparse_mm_reduce",
     "unbox_work",
+    "zeros_without_data",
 ]

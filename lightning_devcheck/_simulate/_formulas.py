@@ -9,7 +9,14 @@ from typing import Any
 import torch
 from torch.nn.attention import SDPBackend
 
-from lightning_devcheck._simulate._compat import AUTOGRAD_KEY, composing_key, run_composed, scoped_library, sdp_choice
+from lightning_devcheck._simulate._compat import (
+    AUTOGRAD_KEY,
+    composing_key,
+    fused_attention,
+    run_composed,
+    scoped_library,
+    sdp_choice,
+)
 from lightning_devcheck._simulate._tensor import SimulatedTensor
 
 ATTENTION = torch.ops.aten.scaled_dot_product_attention.default
@@ -42,8 +49,8 @@ def _attention(
     options: dict[str, Any] = {"scale": scale, "enable_gqa": enable_gqa}
     given = (query, key, value, attn_mask, dropout_p, is_causal)
     if _together(query, key, value, attn_mask) and sdp_choice(*given, **options) == FUSED:
-        fused = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-        return fused(query, key, value, dropout_p, is_causal, attn_mask=_additive(attn_mask, query), scale=scale)[0]
+        mask = _additive(attn_mask, query)
+        return fused_attention(query, key, value, dropout_p, is_causal, attn_mask=mask, scale=scale)[0]
     return run_composed(ATTENTION, composing_key(ATTENTION), given, options)
 
 

@@ -9,7 +9,13 @@ from typing import Any
 
 import torch
 
-from lightning_devcheck._simulate._compat import no_dispatch, return_and_correct_aliasing, run_composed
+from lightning_devcheck._simulate._compat import (
+    no_dispatch,
+    return_and_correct_aliasing,
+    run_composed,
+    sparse_mm_reduce,
+    zeros_without_data,
+)
 from lightning_devcheck._simulate._host import HOST_READS, note_host_read
 from lightning_devcheck._simulate._placing import COMPOSED, NO_DATA, ROWS, mismatch, result_device, tensors_of
 from lightning_devcheck._simulate._rules import DeviceRule, argument_names, rule_of
@@ -85,6 +91,8 @@ def run_checked(
         _check_generator(kwargs.get("generator"), index)
     if index is not None:
         func = WITH_DATA.get(func, func)
+        if call is call_inner:
+            func = WITH_POSITIONS.get(func, func)
     out = call(plan, func, args, kwargs, index)
     return _finish(plan, func, args, kwargs, out, index)
 
@@ -135,11 +143,20 @@ def plan_of(func: Any) -> Plan:
 def _make_plan(func: Any) -> Plan:
     rule, returns, names = rule_of(func), _returns_of(func), tuple(argument_names(func))
     quick = rule.kind in ("one", "iterator", "choosing") and not rule.random and not rule.host_results
+    quick = quick and func not in WITH_POSITIONS
     return Plan(rule, returns, quick, func._schema.name in HOST_READS or rule.kind == "index", names)
 
 
 # autograd's zeros without data, which no CPU kernel may be given: torch takes care of that above our mode only
-WITH_DATA = {torch.ops.aten._efficientzerotensor.default: torch.ops.aten.zeros.default}
+WITH_DATA = {zeros_without_data: torch.ops.aten.zeros.default}
+
+
+def _sparse_mm_reduce(sparse: torch.Tensor, dense: torch.Tensor, reduce: str) -> Any:
+    """With the positions that its backward reads: the kernel keeps them for a tensor that requires a gradient."""
+    return sparse_mm_reduce(sparse.detach().requires_grad_(), dense, reduce)
+
+
+WITH_POSITIONS: dict[Any, Callable[..., Any]] = {sparse_mm_reduce: _sparse_mm_reduce}
 _PLANS: dict[Any, Plan] = {}
 PLAIN = frozenset((int, float, bool, str, complex, type(None), torch.dtype, torch.layout, torch.memory_format))
 MIXED, UNSEEN = object(), object()

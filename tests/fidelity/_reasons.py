@@ -80,7 +80,6 @@ def _fake_lenient(difference: Difference) -> bool:
     return difference.settled and (difference.ours.verdict, difference.theirs.verdict) == ("refused", "accepted")
 
 
-SPARSE = ("sparse.sampled_addmm", "sparse.mm.reduce")
 COPYING = {
     "where",
     "as_strided_scatter",
@@ -103,7 +102,6 @@ FORMULAS |= {f"nn.functional.linear_cross_entropy.chunked{kind}" for kind in (""
 CONVOLUTIONS = {f"nn.functional.conv{kind}{n}d" for kind in ("", "_transpose") for n in (1, 2, 3)}
 
 REASONS = [
-    Reason("table", "sparse CSR tensors are not simulated", _only(*SPARSE), "sparse.mm.reduce"),
     Reason(
         "table",
         "two CUDA devices look alike to a comparison inside torch's C++ code: both are `meta` there",

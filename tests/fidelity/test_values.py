@@ -16,8 +16,6 @@ from tests.fidelity._samples import operators, plain, run, samples
 DIFFERENCES = {
     **dict.fromkeys(("cumprod", "masked.cumprod"), "backward: torch 2.6 takes another formula for tensor subclasses"),
     "prod": "backward: torch takes the formula that is safe for zeros for tensor subclasses",
-    "sparse.sampled_addmm": "sparse CSR tensors are not simulated",
-    "sparse.mm.reduce": "sparse CSR tensors are not simulated",
 }
 # their memory is not initialised: the shapes and types are compared
 EMPTY = {"empty", "empty_like", "new_empty", "new_empty_strided", "empty_strided", "empty_permuted"}
