@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import doctest
 import importlib
+import inspect
 import os
 import re
 import subprocess
@@ -105,6 +106,17 @@ def test_docstring_examples_run(name):
         runner.run(test)
     assert runner.failures == 0
     assert runner.tries > 0 or name in {"Finding", "DeviceMismatchError", "DeviceCheckWarning"}
+
+
+@pytest.mark.parametrize("name", OBJECTS)
+def test_docstrings_describe_every_parameter(name):
+    """Each parameter of a public function or class is described, and each function says what it raises."""
+    made = OBJECTS[name]
+    text = inspect.getdoc(made) or ""
+    if not (isinstance(made, type) and issubclass(made, Warning)):  # the built-in class has no signature
+        for parameter in inspect.signature(made).parameters:
+            assert re.search(rf"^ +(\*\*)?{parameter}: ", text, flags=re.MULTILINE), f"{name}({parameter}=…)"
+    assert isinstance(made, type) or "Raises:" in text
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
