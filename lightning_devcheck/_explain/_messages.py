@@ -212,7 +212,7 @@ CATALOGUE: tuple[Message, ...] = (
     _message(
         "no-such-device",
         r"CUDA error: invalid device ordinal|Attempting to deserialize object on (?:a )?CUDA device"
-        r"|Torch not compiled with CUDA enabled",
+        r"|Torch not compiled with CUDA enabled|PyTorch is not linked with support for cuda devices",
         "wrong-rank-device",
         "The code names a device that this machine does not have.",
         "self.device in place of the written-out one; torch.load(..., map_location=self.device)",
