@@ -103,6 +103,16 @@ def test_backends():
         assert torch.backends.cuda.is_built()
 
 
+@pytest.mark.parametrize("make", [torch.empty, torch.zeros, lambda n, **options: torch.tensor([0.0] * n, **options)])
+def test_pinned_buffers(make):
+    """A buffer made in pinned memory is a CPU tensor that can be copied to a device and back."""
+    with simulate_cuda():
+        buffer = make(3, pin_memory=True)
+        buffer.copy_(torch.ones(3, device="cuda:1"), non_blocking=True)
+        assert (buffer.device.type, buffer.tolist()) == ("cpu", [1.0, 1.0, 1.0])
+        assert buffer.new_zeros(2, pin_memory=True).to("cuda:1", non_blocking=True).tolist() == [0.0, 0.0]
+
+
 def test_pinned_memory_in_a_loader():
     """A loader with pin_memory and non-blocking copies works."""
     with simulate_cuda():

@@ -65,6 +65,7 @@ class FunctionMode(TorchFunctionMode):
         if not kwargs and not _may_name_device(args):
             return self._aimed_call(func, args, {})
         kwargs = dict(kwargs or {})
+        kwargs.pop("pin_memory", None)  # as in `Tensor.pin_memory`: there is no allocator for it without CUDA
         if type(kwargs.get("device")) is int:
             kwargs["device"] = torch.device("cuda", kwargs["device"])
         device = self._device_in(args, kwargs)
@@ -147,6 +148,7 @@ class FunctionMode(TorchFunctionMode):
     def _make(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """``torch.tensor`` and its like: torch drops the data where the device is ``meta``."""
         device, requires_grad = kwargs.pop("device", None), kwargs.pop("requires_grad", False)
+        kwargs.pop("pin_memory", None)
         data, *rest = args
         source = data if isinstance(data, SimulatedTensor) else None
         if source is not None and func is not torch.tensor and device is None:
