@@ -49,9 +49,19 @@ def _attention(
     options: dict[str, Any] = {"scale": scale, "enable_gqa": enable_gqa}
     given = (query, key, value, attn_mask, dropout_p, is_causal)
     if _together(query, key, value, attn_mask) and sdp_choice(*given, **options) == FUSED:
-        mask = _additive(attn_mask, query)
-        return fused_attention(query, key, value, dropout_p, is_causal, attn_mask=mask, scale=scale)[0]
+        return _fused((query, key, value), _additive(attn_mask, query), dropout_p, is_causal, scale)
     return run_composed(ATTENTION, composing_key(ATTENTION), given, options)
+
+
+def _fused(
+    given: tuple[torch.Tensor, ...], mask: torch.Tensor | None, dropout_p: float, is_causal: bool, scale: float | None
+) -> Any:
+    """The fused kernel, which takes batches; torch 2.14 hands it what has three dimensions as a batch of one."""
+    if given[0].dim() == 4:
+        return fused_attention(*given, dropout_p, is_causal, attn_mask=mask, scale=scale)[0]
+    one = mask.unsqueeze(0) if mask is not None and mask.dim() == 3 else mask
+    batch = [tensor.unsqueeze(0) for tensor in given]
+    return fused_attention(*batch, dropout_p, is_causal, attn_mask=one, scale=scale)[0].squeeze(0)
 
 
 FUSED: int = SDPBackend.FLASH_ATTENTION.value

