@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -9,6 +10,8 @@ import torch.distributed as dist
 
 from lightning_devcheck._compat import is_joining
 from lightning_devcheck._report import Report, merge_reports
+
+PATIENCE = timedelta(seconds=5)
 
 
 class Agreement:
@@ -44,6 +47,16 @@ class Agreement:
         reports: list[Any] = [None] * dist.get_world_size()
         dist.all_gather_object(reports, report.to_dict(), group=self._group)
         return merge_reports(map(Report.from_dict, reports))
+
+    def wait(self) -> None:
+        """Wait until every process has come here: a launcher ends all of them as soon as the first has failed.
+
+        Called after an agreement on an error, by all processes.
+        """
+        try:
+            dist.monitored_barrier(self._group, timeout=PATIENCE)
+        except RuntimeError:  # another one is gone, or has no more to say
+            return
 
 
 def can_agree(trainer: Any) -> bool:

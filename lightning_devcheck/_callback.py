@@ -254,10 +254,12 @@ class DeviceCheck(_Base):
         error = None
         if report.errors and self._on_mismatch == "raise":
             error = self._guard(None, DeviceMismatchError, report)
-        if error is not None:
             # the launcher may end this process before its traceback is out, or shows that of one process only
             if report.world_size > 1 and (not together or multiprocessing.parent_process() is not None):
                 self._guard(None, _print, error)
+            if together:
+                self._guard(None, self._agreement.wait)
+        if error is not None:
             raise error
         for finding in own.findings:
             self._warn(finding, self._guard("", self._text_to_warn, finding, own.world_size))
@@ -279,7 +281,9 @@ class DeviceCheck(_Base):
 
 
 def _print(error: DeviceMismatchError) -> None:
-    print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+    # in one piece: other processes write to the same place
+    sys.stderr.write(f"{type(error).__name__}: {error}\n")
+    sys.stderr.flush()
 
 
 def _texts(name: str, values: Sequence[str]) -> tuple[str, ...]:
