@@ -49,10 +49,12 @@ def test_torchvision_detection():
 def test_timm(name):
     """Models of timm train with its losses, without a finding."""
     timm = pytest.importorskip("timm")
-    loss = pytest.importorskip("timm.loss").LabelSmoothingCrossEntropy()
+    losses = pytest.importorskip("timm.loss")
     options = {"img_size": 32} if name.startswith("vit") else {}
 
     def smoothed(net, batch):
-        return loss(net(batch), torch.zeros(len(batch), dtype=torch.long, device=batch.device))
+        return losses.LabelSmoothingCrossEntropy()(
+            net(batch), torch.zeros(len(batch), dtype=torch.long, device=batch.device)
+        )
 
     assert train(lambda: timm.create_model(name, num_classes=3, **options), smoothed, images()).findings == ()
