@@ -159,7 +159,12 @@ class DeviceCheck(_Base):
         if self._tracing:
             self._untrace()
         if self._explain and not isinstance(exception, DeviceMismatchError):
-            _annotate(exception, pl_module)
+            try:
+                from lightning_devcheck._explain import annotate  # not needed before something fails
+
+                annotate(exception, pl_module)
+            except Exception:
+                log.debug("explaining an exception failed", exc_info=True)  # never mask the exception itself
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         if self._tracing:
@@ -251,16 +256,15 @@ class DeviceCheck(_Base):
     def _act(self, report: Report, own: Report, *, together: bool) -> None:
         if self._on_mismatch == "ignore":
             return
-        error = None
         if report.errors and self._on_mismatch == "raise":
             error = self._guard(None, DeviceMismatchError, report)
             # the launcher may end this process before its traceback is out, or shows that of one process only
-            if report.world_size > 1 and (not together or multiprocessing.parent_process() is not None):
+            if error and report.world_size > 1 and (not together or multiprocessing.parent_process() is not None):
                 self._guard(None, _print, error)
             if together:
                 self._guard(None, self._agreement.wait)
-        if error is not None:
-            raise error
+            if error:
+                raise error
         for finding in own.findings:
             self._warn(finding, self._guard("", self._text_to_warn, finding, own.world_size))
 
@@ -281,7 +285,7 @@ class DeviceCheck(_Base):
 
 
 def _print(error: DeviceMismatchError) -> None:
-    # in one piece: other processes write to the same place
+    """Write an error in one piece: other processes write to the same place."""
     sys.stderr.write(f"{type(error).__name__}: {error}\n")
     sys.stderr.flush()
 
@@ -290,19 +294,3 @@ def _texts(name: str, values: Sequence[str]) -> tuple[str, ...]:
     if isinstance(values, str) or not all(isinstance(value, str) for value in values):
         raise TypeError(f"DeviceCheck({name}={values!r}): a list of strings is needed.")
     return tuple(values)
-
-
-def _annotate(exception: BaseException, module: torch.nn.Module) -> None:
-    """Put a report on a device error that torch raised; the exception stays as it is."""
-    try:
-        from lightning_devcheck._explain import explain  # not needed before something fails
-
-        report = explain(exception, module)
-        if report is None:
-            return
-        if hasattr(exception, "add_note"):
-            exception.add_note(f"\n{report}")
-        else:
-            print(f"\n{report}", file=sys.stderr, flush=True)
-    except Exception:
-        log.debug("explaining an exception failed", exc_info=True)  # never mask the exception itself

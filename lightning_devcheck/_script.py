@@ -120,9 +120,9 @@ def _stand_ins(settings: Settings) -> Iterator[tuple[Any, str, Any]]:
             continue
         trainer = importlib.import_module(name).Trainer
         yield trainer, "__init__", _limited(trainer.__init__, settings)
-        yield trainer, "fit", _without_checkpoint(trainer.fit)
+        yield trainer, "fit", _changing(trainer.fit, _without_checkpoint)
         for stage in AFTER_FIT:
-            yield trainer, stage, _of_this_model(getattr(trainer, stage))
+            yield trainer, stage, _changing(getattr(trainer, stage), _of_this_model)
 
 
 class SimulatedRank(subprocess.Popen):  # type: ignore[type-arg]
@@ -168,30 +168,27 @@ def available(wanted: Any, count: int) -> Any:
     return wanted
 
 
-def _without_checkpoint(original: Callable[..., Any]) -> Callable[..., Any]:
+def _changing(original: Callable[..., Any], change: Callable[[dict[str, Any]], None]) -> Callable[..., Any]:
+    """A method whose arguments, by name, are changed on the way."""
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        bound = signature.bind(*args, **kwargs)
+        change(bound.arguments)
+        return original(*bound.args, **bound.kwargs)
+
+    return call
+
+
+def _without_checkpoint(arguments: dict[str, Any]) -> None:
     """``fit`` from the start: a checkpoint of a long run is past the end of a short one."""
-    signature = inspect.signature(original)
-
-    @functools.wraps(original)
-    def fit(*args: Any, **kwargs: Any) -> Any:
-        bound = signature.bind(*args, **kwargs)
-        bound.arguments.pop("ckpt_path", None)
-        return original(*bound.args, **bound.kwargs)
-
-    return fit
+    arguments.pop("ckpt_path", None)
 
 
-def _of_this_model(original: Callable[..., Any]) -> Callable[..., Any]:
+def _of_this_model(arguments: dict[str, Any]) -> None:
     """``test`` and its like with the model as it is where the best checkpoint is asked for: none was written."""
-    signature = inspect.signature(original)
-
-    @functools.wraps(original)
-    def stage(*args: Any, **kwargs: Any) -> Any:
-        bound = signature.bind(*args, **kwargs)
-        if bound.arguments.get("ckpt_path") in (None, "best", "last"):
-            bound.arguments.pop("ckpt_path", None)
-            if bound.arguments.get("model") is None:
-                bound.arguments["model"] = bound.arguments["self"].lightning_module
-        return original(*bound.args, **bound.kwargs)
-
-    return stage
+    if arguments.get("ckpt_path") in (None, "best", "last"):
+        arguments.pop("ckpt_path", None)
+        if arguments.get("model") is None:
+            arguments["model"] = arguments["self"].lightning_module

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import sys
 import types
 from collections.abc import Sequence
 
@@ -70,6 +71,17 @@ def explain(exception: BaseException, module: torch.nn.Module | None = None) -> 
         name, root = ("self", module) if module is not None else _root(frames)
         scene = Scene(match, tuple(frames), root, name)
         return Report((judge(scene),), {"tensors": scene.counted})
+
+
+def annotate(exception: BaseException, module: torch.nn.Module | None = None) -> None:
+    """Put the report on an exception, as a note; it stays as it is. Python 3.10 has no notes: there it is printed."""
+    report = explain(exception, module)
+    if report is None:
+        return
+    if hasattr(exception, "add_note"):
+        exception.add_note(f"\n{report}")
+    else:
+        print(f"\n{report}", file=sys.stderr, flush=True)
 
 
 def explain_text(text: str) -> Report | None:

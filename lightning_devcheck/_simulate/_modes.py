@@ -172,9 +172,8 @@ class FunctionMode(TorchFunctionMode):
         if self._concerns(args, kwargs) or (rest and type(rest[0]) is int):
             return move(tensor, rest, kwargs)
         named = kwargs.get("device", rest[0] if rest and isinstance(rest[0], (str, torch.device)) else None)
-        return self._call(func, args, {**kwargs}) if not _is_meta(named) else self._to_meta(func, args, kwargs)
-
-    def _to_meta(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        if not _is_meta(named):
+            return self._call(func, args, kwargs)
         with self._aiming(NO_DATA):
             return func(*args, **kwargs)
 
