@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -152,3 +154,27 @@ def test_synchronised_batch_norm_equals_the_whole_batch(tmp_path):
     saved = json.loads((tmp_path / "0.json").read_text())["weights"]
     assert ranks[0]["weights"] == ranks[1]["weights"]
     torch.testing.assert_close(torch.tensor(ranks[0]["weights"]), torch.tensor(saved), rtol=1e-4, atol=1e-6)
+
+
+FORK = """
+import os, sys, torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from lightning_devcheck import simulate_cuda
+
+with simulate_cuda():
+    pass
+with FakeTensorMode():
+    torch.ones(2)
+torch.ones(1, requires_grad=True).sum().backward()
+if not os.fork():
+    torch.ones(1, requires_grad=True).sum().backward()
+    print("the child has made a backward", flush=True)
+    os._exit(0)
+os.wait()
+"""
+
+
+def test_ranks_fork_after_fake_tensors():
+    """What has met a simulation can fork ranks that train, also on a CUDA build where torch.compile has run since."""
+    run = subprocess.run([sys.executable, "-c", FORK], capture_output=True, text=True, timeout=120)
+    assert run.stdout == "the child has made a backward\n", run.stderr

@@ -60,6 +60,7 @@ def simulate_cuda(devices: int = 2, *, values: bool = True) -> Iterator[None]:
         cuda:1 tensor([2., 2., 2.], device='cuda:1')
     """
     _refuse(devices)
+    _start_autograd()
     simulation = Simulation(devices, values=values)
     conversion = torch.__future__.get_overwrite_module_params_on_conversion()
     functions, casts = FunctionMode(simulation), Casts()
@@ -90,3 +91,13 @@ def _refuse(devices: int) -> None:
         raise RuntimeError("simulate_cuda is running already: leave that `with` block first, simulations do not nest.")
     if torch.cuda.is_initialized():
         raise RuntimeError("this process has used a real CUDA device: simulate_cuda needs a process that has not.")
+
+
+def _start_autograd() -> None:
+    """Let autograd count the devices while there are none: it does at the first backward, and once.
+
+    torch.compile and fake tensors make a CUDA build without a GPU count one. Autograd would start a thread for it, and
+    a process with such a thread cannot fork ranks.
+    """
+    with torch.enable_grad():
+        torch.ones((), requires_grad=True, device="cpu").backward()
