@@ -82,6 +82,7 @@ def test_an_unregistered_layer_of_the_module_is():
     (finding,) = report.findings
     assert finding.what == "self.heads holds 2 parameters in the loss that the module does not register"
     assert {other.name for other in finding.others} == {"self.heads[0].weight", "self.heads[0].bias"}
+    assert finding.shape is None  # the two differ
     assert {finding.rule for finding in report.findings} == {"unregistered-parameter"}
 
 

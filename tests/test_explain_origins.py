@@ -93,6 +93,17 @@ class WhollyMoved(Model):
         return super().transfer_batch_to_device(batch, device, dataloader_idx)
 
 
+class Named:
+    """A batch that Lightning cannot move."""
+
+    def __init__(self):
+        self.x, self.y = torch.randn(4, 8), torch.randn(4, 1)
+
+    def __getitem__(self, key):
+        """The tensors by name."""
+        return {"x": self.x, "y": self.y}[key]
+
+
 class StateMoved(Model):
     """The optimizer's state is put on the CPU after the first step."""
 
@@ -129,6 +140,13 @@ def test_optimizer_state_is_told_once():
     errors = report_of(StateMoved).errors
     assert {finding.rule for finding in errors} == {"optimizer-device"}
     assert len({finding.name for finding in errors}) == len(errors)
+
+
+def test_batch_that_lightning_moves_for_the_model():
+    """Where the model's own way calls Lightning's, the batch's class is to blame and no line of the model."""
+    finding = preflight(WhollyMoved, [Named(), Named()]).errors[0]
+    assert finding.origin is None or "transfer_batch_to_device" not in finding.origin.line
+    assert finding.why.startswith("Lightning moves tensors, lists")
 
 
 @pytest.mark.parametrize("model", [Model, WhollyMoved])

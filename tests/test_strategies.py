@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -97,6 +99,33 @@ def test_a_joined_rank_that_is_wrong_says_so_itself(tmp_path, capfd):
     said = re.findall(r"^DeviceMismatchError: self.balance\[0\] is .*", capfd.readouterr().err, re.MULTILINE)
     assert [line[line.index("(") :] for line in said] == ["(step 3, global rank 1 of 2)"]
     assert list(tmp_path.iterdir()) == []
+
+
+class SlowWriter(io.TextIOBase):
+    """A stream that takes its time for a report."""
+
+    def write(self, text):
+        """Write to the stream of the process, late."""
+        time.sleep(1.0 if "DeviceMismatchError" in text else 0)
+        return os.write(2, text.encode())
+
+
+class SlowToSay(LossOnFirstDevice):
+    """The process that is right is slow to say the report."""
+
+    def on_train_start(self):
+        """Slow down the first process."""
+        if self.global_rank == 0:
+            sys.stderr = SlowWriter()
+
+
+def test_no_process_is_ended_before_its_report_is_out(capfd):
+    """The launcher ends all processes once one has failed; they wait until each has said its report."""
+    with simulate_cuda(devices=2):
+        trainer = make_trainer(accelerator="gpu", devices=2, strategy="ddp_fork", callbacks=DeviceCheck())
+        with pytest.raises((ProcessRaisedException, ProcessExitedException)):
+            trainer.fit(SlowToSay(), make_loader(8))
+    assert len(re.findall(r"^DeviceMismatchError: ", capfd.readouterr().err, re.MULTILINE)) == 2
 
 
 def test_the_root_device_itself_is_in_question(capfd):

@@ -26,6 +26,17 @@ class HostVector(Clean):
         return losses.mean()
 
 
+class PartMovedAway(Clean):
+    expected = frozenset({("parameter-device", "self.extra")})
+
+    def __init__(self):
+        super().__init__()
+        self.extra = nn.Linear(4, 4)
+
+    def on_train_start(self):
+        self.extra.cpu()  # BUG
+
+
 class LossOnFirstDevice(Clean):
     expected = frozenset({("wrong-rank-device", "loss")})
 
@@ -181,6 +192,7 @@ class LeftOut(Clean):
 
 
 MISTAKES = (
+    PartMovedAway,
     CpuLoss,
     HostVector,
     LossOnFirstDevice,
