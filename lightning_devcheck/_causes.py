@@ -42,7 +42,8 @@ def _moved_part(case: Case) -> tuple[str, str] | None:
     call = case.made.value if isinstance(case.made, ast.Expr) else None
     if not isinstance(call, ast.Call) or not is_move(call):
         return None
-    if not case.name.startswith(f"{ast.unparse(call.func).rpartition('.')[0]}."):
+    inside = case.name.startswith(f"{ast.unparse(call.func).rpartition('.')[0]}.")
+    if not inside and case.rule != "parameter-device":
         return None
     return (
         "This line moves the module, in place; Lightning had moved it with all the rest, or would have.",

@@ -31,6 +31,7 @@ from tests.helpers.mistakes import (
     LeafAttribute,
     NoPath,
     ParametersInList,
+    PartMovedAway,
     RoundTrip,
     StateLeftBehind,
 )
@@ -59,6 +60,13 @@ def test_each_mistake_has_its_line(model):
     findings = fit(model, DeviceCheck("ignore"), batches=1).findings
     lines = [place.line for finding in findings for place in (finding.origin, finding.used) if place is not None]
     assert not lines or any("# BUG" in line for line in lines)
+
+
+def test_part_moved_away_is_found_where_no_forward_fails():
+    """A part that the loss does not use and that was moved by hand has the line that moved it, and a fix for it."""
+    (finding,) = fit(PartMovedAway, DeviceCheck("ignore"), batches=1).findings
+    assert finding.origin.line == "self.extra.cpu()  # BUG"
+    assert finding.why.startswith("This line moves the module, in place")
 
 
 def test_optimizer_state_left_behind_stops_the_run_before_the_step():

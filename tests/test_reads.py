@@ -104,6 +104,11 @@ def test_copy_in_every_step_is_a_note(step):
     assert ".to(batch.device)" in note.used.line
 
 
+def test_what_lightning_reads_is_not_the_users():
+    """GradScaler reads a value in every step, below the line that started the run: no line of the step does."""
+    assert not preflight(lambda: Model(made_there), torch.randn(4, 4, 8), precision="16-mixed").findings
+
+
 def test_batches_and_what_is_there_are_no_copies():
     """The batch that Lightning moves, and a move to where a tensor is, are no notes."""
     assert not preflight(lambda: Model(made_there), torch.randn(4, 4, 8)).findings
