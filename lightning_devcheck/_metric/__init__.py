@@ -110,10 +110,7 @@ class LossAccumulator(Metric):
             return total
         terms = self._add(losses, n, compiling)
         weights = self._weights.like(terms, compiling)
-        if compiling:
-            self._usual = None
-        else:
-            self.__dict__["_usual"] = self._usual_step(terms, weights)
+        self._usual = None if compiling else self._usual_step(terms, weights)
         return torch.dot(terms, weights)
 
     def update(self, losses: Losses, n: float = 1) -> None:
