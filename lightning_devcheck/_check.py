@@ -11,7 +11,7 @@ import torch
 from lightning_devcheck._compat import owned_tensors
 from lightning_devcheck._devices import devices_of
 from lightning_devcheck._diagnose import Evidence, diagnose
-from lightning_devcheck._graph import count_plain_graph, record_graph, record_tensor
+from lightning_devcheck._graph import plain_graph, record_graph, record_tensor
 from lightning_devcheck._naming import leaf_line
 from lightning_devcheck._policy import Expectation, declared, learned_from
 from lightning_devcheck._records import Finding, Origin, TensorRecord
@@ -89,13 +89,13 @@ def inspect(
     """
     start = perf_counter()
     parameters, buffers = owned_tensors(module)
-    owned = {**parameters, **buffers}
-    expectation = learned_from(parameters.values()) if expectation is None else expectation
-    if devices_of(owned.values()) <= expectation.devices:
-        ours = owned.keys() & optimized if optimized else owned.keys()
-        counts = count_plain_graph(loss, ours, expectation.devices)
-        if counts is not None:
-            return _report((), len(owned) + counts[1] + 1, counts[0], start, expectation.not_checked)
+    devices = devices_of(parameters)
+    expectation = learned_from(parameters, devices) if expectation is None else expectation
+    if devices | devices_of([loss, *buffers]) <= expectation.devices:
+        num_nodes, leaves = plain_graph(loss)
+        if leaves and leaves <= set(map(id, parameters)) and (not optimized or leaves <= optimized):
+            tensors = len(parameters) + len(buffers) + len(leaves) + 1
+            return _report((), tensors, num_nodes, start, expectation.not_checked)
     names = {id(t): spell_path(name) for name, t in (*module.named_parameters(), *module.named_buffers())}
     foreign: dict[int, tuple[str, Origin | None]] = {}
     trained: set[str] = set()

@@ -10,7 +10,8 @@ reach.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -28,50 +29,42 @@ MAX_TOP = 10
 COPIES = {"ToCopyBackward0", "CopyBackwards", "CopySlices"}
 COMPILED = "CompiledFunctionBackward"
 HIDING = {"CheckpointFunctionBackward": "a reentrant checkpoint hides the parameters used inside"}
+OPAQUE = {COMPILED, *HIDING}
 
 
-def walk(root: Any, max_nodes: int = MAX_NODES) -> tuple[list[Any], list[tuple[Any, Any]], bool]:
+def walk(root: Any, max_nodes: int = MAX_NODES) -> tuple[list[Any], list[Any], bool]:
     """Visit the graph from ``root`` towards the leaves, nearest first.
 
     Returns:
-        The inner nodes, the leaf nodes each with the first node that uses it, and whether all was reached.
+        The inner nodes, the leaf nodes, and whether all was reached.
     """
     nodes: list[Any] = [root]
-    leaves: list[tuple[Any, Any]] = []
+    leaves: dict[Any, None] = {}  # in the order in which they were met
     seen = {None, root}
-    add_node, add_leaf, add_seen, leaf_type = nodes.append, leaves.append, seen.add, AccumulateGrad
+    add_node, add_seen, leaf_type = nodes.append, seen.add, AccumulateGrad
     for node in nodes:
         if len(nodes) > max_nodes:
-            return nodes, leaves, False
+            return nodes, list(leaves), False
         for child, _ in node.next_functions:
-            if child not in seen:
+            if type(child) is leaf_type:
+                leaves[child] = None
+            elif child not in seen:
                 add_seen(child)
-                if type(child) is leaf_type:
-                    add_leaf((child, node))
-                else:
-                    add_node(child)
-    return nodes, leaves, True
+                add_node(child)
+    return nodes, list(leaves), True
 
 
-def count_plain_graph(
-    loss: torch.Tensor, ours: Container[int], allowed: Container[torch.device]
-) -> tuple[int, int] | None:
-    """Count the nodes and leaves of a graph that needs no closer look; None where it does.
-
-    Args:
-        loss: The loss.
-        ours: The ids of the leaves that are as they should be, where they should be.
-        allowed: Where the loss should be.
-    """
+def plain_graph(loss: torch.Tensor) -> tuple[int, set[int]]:
+    """The number of nodes and the ids of the leaves of a graph; without leaves where it needs a closer look."""
     root = loss.grad_fn
-    if root is None or device_of(loss) not in allowed:
-        return None
-    nodes, found, complete = walk(root)
-    opaque = {kind.__name__ for kind in set(map(type, nodes))} & {*HIDING, COMPILED}
-    plain = complete and found and not opaque and not any(True for node in _movers(nodes) for _ in _moves(node, {}))
-    if not plain or not all(id(leaf.variable) in ours for leaf, _ in found):
-        return None
-    return len(nodes) + len(found), len(found)
+    if root is None:
+        return 0, set()
+    nodes, leaves, complete = walk(root)
+    kinds = set(map(type, nodes))
+    opaque = not complete or any(kind.__name__ in OPAQUE for kind in kinds)
+    if opaque or any(True for node in _movers(nodes, kinds) for _ in _moves(node, {})):
+        return 0, set()
+    return len(nodes) + len(leaves), set(map(id, map(attrgetter("variable"), leaves)))
 
 
 def record_graph(loss: torch.Tensor, name_of: Callable[[torch.Tensor], tuple[str, bool]]) -> GraphRecord:
@@ -83,9 +76,11 @@ def record_graph(loss: torch.Tensor, name_of: Callable[[torch.Tensor], tuple[str
     """
     root = loss.grad_fn
     if root is None:
-        leaves = (record_tensor(loss, *name_of(loss)),) if loss.requires_grad else ()
-        return GraphRecord(record_tensor(loss, "loss"), leaves)
-    nodes, found, complete = walk(root)
+        itself = (record_tensor(loss, *name_of(loss)),) if loss.requires_grad else ()
+        return GraphRecord(record_tensor(loss, "loss"), itself)
+    nodes, leaves, complete = walk(root)
+    movers = _movers(nodes, set(map(type, nodes)))
+    users = {child: node for node in reversed(nodes) for child, _ in node.next_functions}
     hidden = {reason for kind, reason in HIDING.items() for node in nodes if type(node).__name__ == kind}
     if not complete:
         hidden.add(f"the graph goes on behind the {MAX_NODES:,} nodes nearest to the loss")
@@ -93,14 +88,16 @@ def record_graph(loss: torch.Tensor, name_of: Callable[[torch.Tensor], tuple[str
         hidden.add("compiled regions are one graph node each: devices inside are not seen")
     return GraphRecord(
         loss=record_tensor(loss, "loss", trace=next(filter(None, map(trace_of, nodes[:MAX_TOP])), ())),
-        leaves=tuple(
-            record_tensor(leaf.variable, *name_of(leaf.variable), trace=trace_of(user), operator=operator_of(user))
-            for leaf, user in found
-        ),
-        crossings=_crossings(nodes),
-        num_nodes=len(nodes) + len(found),
+        leaves=tuple(_leaf(leaf.variable, users[leaf], name_of) for leaf in leaves),
+        crossings=tuple(crossing for node in movers for crossing in _moves(node, users)),
+        num_nodes=len(nodes) + len(leaves),
         not_checked=tuple(sorted(hidden)),
     )
+
+
+def _leaf(tensor: torch.Tensor, user: Any, name_of: Callable[[torch.Tensor], tuple[str, bool]]) -> TensorRecord:
+    """Write a leaf down, with the operator that took it and the line of that."""
+    return record_tensor(tensor, *name_of(tensor), trace=trace_of(user), operator=operator_of(user))
 
 
 def record_tensor(
@@ -134,17 +131,11 @@ def operator_of(node: Any) -> str:
     return "" if isinstance(node, AccumulateGrad) else name.removesuffix("Backward")
 
 
-def _crossings(nodes: Sequence[Any]) -> tuple[Crossing, ...]:
-    movers = list(_movers(nodes))
-    users = {child: node for node in reversed(nodes) for child, _ in node.next_functions} if movers else {}
-    return tuple(crossing for node in movers for crossing in _moves(node, users))
-
-
-def _movers(nodes: Iterable[Any]) -> Iterable[Any]:
-    """The nodes that may change the device."""
+def _movers(nodes: Iterable[Any], kinds: Iterable[type]) -> Iterable[Any]:
+    """The nodes that may change the device; ``kinds`` has each type of theirs once."""
     custom = torch.autograd.function.BackwardCFunction
-    kinds = {kind for kind in set(map(type, nodes)) if kind.__name__ in COPIES or issubclass(kind, custom)}
-    return [node for node in nodes if type(node) in kinds] if kinds else []
+    moving = {kind for kind in kinds if kind.__name__ in COPIES or issubclass(kind, custom)}
+    return [node for node in nodes if type(node) in moving] if moving else []
 
 
 def _moves(node: Any, users: Mapping[Any, Any]) -> Iterable[Crossing]:

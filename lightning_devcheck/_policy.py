@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,12 +42,15 @@ class Expectation:
 
 def learned(module: torch.nn.Module, reason: str = "") -> Expectation:
     """Take the devices that the trainable parameters are on as the expected ones."""
-    return learned_from(list(module.parameters()), reason)
+    parameters = list(module.parameters())
+    return learned_from(parameters, devices_of(parameters), reason)
 
 
-def learned_from(parameters: Collection[torch.Tensor], reason: str = "") -> Expectation:
-    """Take the devices that those parameters are on which are trained as the expected ones; of none, those of all."""
-    devices = devices_of([p for p in parameters if p.requires_grad] or parameters) - {torch.device("meta")}
+def learned_from(parameters: Collection[torch.Tensor], devices: Set[torch.device], reason: str = "") -> Expectation:
+    """Of all the devices that parameters are on, expect those of the trained ones; where none is trained, all."""
+    if len(devices) > 1:
+        devices = devices_of([p for p in parameters if p.requires_grad] or parameters)
+    devices = devices - {torch.device("meta")}
     reasons = [reason] if reason else []
     if not devices:
         reasons.append("the module has no materialized parameter: no device to expect")

@@ -75,7 +75,7 @@ def replaced_parameters(
         module: The module that is trained.
         optimized: The ids of what the optimizers hold.
     """
-    if before.keys() <= owned_tensors(module)[0].keys():
+    if before.keys() <= set(map(id, owned_tensors(module)[0])):
         return  # every one is the module's still: the usual case, without the names
     now = dict(module.named_parameters())
     names = {spell_path(name): name for name in now}

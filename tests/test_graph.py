@@ -182,9 +182,15 @@ def test_a_reentrant_checkpoint_is_listed():
     assert record_graph(loss, nameless).not_checked == ("a reentrant checkpoint hides the parameters used inside",)
 
 
-def test_walk_gives_each_leaf_its_user():
-    """A leaf comes with the first node that uses it."""
+def test_walk_gives_each_leaf_once():
+    """A leaf that several operators take is met once, and nothing is left out."""
     leaf = torch.ones(2, requires_grad=True)
-    _, leaves, complete = walk((leaf * 2).sum().grad_fn)
-    assert [(found.variable is leaf, type(user).__name__) for found, user in leaves] == [(True, "MulBackward0")]
+    _, leaves, complete = walk((leaf * 2 + leaf.exp() * leaf).sum().grad_fn)
+    assert [found.variable is leaf for found in leaves] == [True]
     assert complete
+
+
+def test_the_operator_of_a_leaf_is_the_one_nearest_to_the_loss():
+    """Of several operators that take a leaf, the one that the walk meets first is named."""
+    leaf = torch.ones(2, requires_grad=True)
+    assert record_graph((leaf.exp() * leaf).sum(), nameless).leaves[0].operator == "mul"

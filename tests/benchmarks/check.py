@@ -27,6 +27,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from lightning_devcheck import check_devices
 from lightning_devcheck._compat import AccumulateGrad, owned_tensors
+from lightning_devcheck._devices import devices_of
 from lightning_devcheck._graph import MAX_NODES, walk
 from tests.benchmarks._measure import Ratio, Table, extra, goal_of_all, in_deep_thread, measure, ratio
 from tests.benchmarks._models import MODELS, chain
@@ -60,6 +61,12 @@ def walk_past(root: Any, held: set[Any]) -> tuple[list[Any], list[Any]]:
                 seen.add(child)
                 (leaves if type(child) is AccumulateGrad else nodes).append(child)
     return nodes, leaves
+
+
+def read(module: torch.nn.Module) -> bool:
+    """The least that compares every parameter and buffer of a module."""
+    parameters, buffers = owned_tensors(module)
+    return devices_of(parameters) == devices_of(buffers)
 
 
 @contextlib.contextmanager
@@ -107,7 +114,7 @@ def times_of(build: Any, compiled: Any, rounds: int) -> dict[str, list[float]]:
         "walk": lambda value: walk(value.grad_fn, ALL),
         "held": lambda value: walk_past(value.grad_fn, held),
         "check": lambda value: check_devices(value, module),
-        "module": lambda _: owned_tensors(module),
+        "module": lambda _: read(module),
         "step": lambda _: step(loss, record=False),
         "anomaly": lambda _: step(loss, record=True),
         "search": lambda value: reducers[True].prepare_for_backward([value]),
