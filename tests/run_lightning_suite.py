@@ -22,20 +22,9 @@ FOLDERS = ("callbacks", "trainer", "loops", "strategies", "core")
 def failures(checkout: Path, action: str, paths: list[str], timeout: int) -> set[str]:
     """The tests that fail, and the last line of pytest's output."""
     environment = {**os.environ, "LIGHTNING_DEVCHECK": action, "PL_RUN_CPU_TESTS": "1"}
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "--no-header",
-        "-rfE",
-        "--tb=no",
-        "--color=no",
-    ]
+    options = ["-q", "-p", "no:cacheprovider", "--no-header", "-rfE", "--tb=no", "--color=no"]
     run = subprocess.run(
-        [*command, "--tb=no", "--color=no", f"--timeout={timeout}", *paths],
+        [sys.executable, "-m", "pytest", *options, f"--timeout={timeout}", *paths],
         cwd=checkout / "tests" / "tests_pytorch",
         env=environment,
         capture_output=True,
