@@ -5,6 +5,9 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
+# the methods of a module that run before Lightning moves it
+BUILDERS = ("__init__", "__post_init__", "configure_model", "setup")
+
 
 @dataclass(frozen=True, slots=True)
 class Case:
@@ -15,7 +18,7 @@ class Case:
         name: As the user typed it.
         made: The statement that made it.
         used: The text of the line where it met the others.
-        function: The function that ``made`` is in.
+        function: The function that ``made`` is in; ``__init__`` for one that ``__init__`` and its like alone call.
         device: Where it is.
     """
 

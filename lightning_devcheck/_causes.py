@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
-from lightning_devcheck._case import Case, is_class
+from lightning_devcheck._case import BUILDERS, Case, is_class
 from lightning_devcheck._places import constant, default_value, held_outside, late_layer, local_layer, put_into
 from lightning_devcheck._records import Origin
+from lightning_devcheck._source import is_building
 from lightning_devcheck._statements import (
     HERE,
     calls_in,
@@ -33,7 +34,10 @@ def cause_of(
     made = parse_line(origin.line) if origin else None
     if made is None:
         return "", ""
-    case = Case(rule, name, made, used.line if used else "", origin.function if origin else "", device)
+    function = origin.function if origin else ""
+    if origin and is_building(origin.filename, function):
+        function = function if function in BUILDERS else "__init__"
+    case = Case(rule, name, made, used.line if used else "", function, device)
     return next((found for cause in CAUSES if (found := cause(case)) is not None), ("", ""))
 
 
@@ -76,10 +80,12 @@ def _generator(case: Case) -> tuple[str, str] | None:
     calls = [c for c in calls_in(case.made) if calls_torch(c, "Generator")]
     if not calls:
         return None
-    return (
-        "A generator draws on its own device only, and Lightning does not move it.",
-        with_device_argument(case.made, lambda call: calls_torch(call, "Generator")),
-    )
+    line = with_device_argument(case.made, lambda call: calls_torch(call, "Generator"))
+    if case.name.isupper():  # a constant of the file
+        line = f"self.{case.name.lower()} = {line.partition(' = ')[2]}"
+    if case.name.isupper() or case.function in BUILDERS:  # there self.device is the CPU, or unknown
+        line = f"def on_fit_start(self):  # the module has been moved\n    {line}"
+    return "A generator draws on its own device only, and Lightning does not move it.", line
 
 
 def _written_out(case: Case) -> tuple[str, str] | None:
@@ -124,14 +130,24 @@ def _other_memory(case: Case) -> tuple[str, str] | None:
 
 def _copies(case: Case) -> tuple[str, str] | None:
     """Copies of parameters, taken before the module moved."""
-    text = ast.unparse(case.value) if case.value is not None else ""
-    sources = ("parameters()", "deepcopy(", "state_dict()")
-    if not case.attribute or not any(source in text for source in sources):
+    copied = [ast.unparse(source) for source in _copied(case.value)] if case.value is not None else []
+    own = all(source.partition(".")[0] == "self" for source in copied)  # a variable is gone after __init__
+    if not case.attribute or not copied or not own:
         return None
     return (
         f"self.{case.attribute} holds copies that were made before Lightning moved the module; nothing moves them.",
         f"def on_fit_start(self):  # the module has been moved\n    {spell(case.made)}",
     )
+
+
+def _copied(value: ast.expr) -> Iterator[ast.expr]:
+    """The modules that an expression takes copies of, or of their parameters."""
+    for call in calls_in(value):
+        name = ast.unparse(call.func).rpartition(".")[2]
+        if name in ("parameters", "named_parameters", "state_dict") and isinstance(call.func, ast.Attribute):
+            yield call.func.value
+        elif name == "deepcopy":
+            yield from call.args[:1]
 
 
 def _output(case: Case) -> tuple[str, str] | None:
@@ -188,7 +204,7 @@ def _rebuilt(case: Case) -> tuple[str, str] | None:
 def _running_sum(case: Case) -> tuple[str, str] | None:
     if not (f"{case.name} +=" in case.used or (case.name.startswith("torch.") and "sum(" in case.used)):
         return None
-    if not any(map(is_factory, calls_in(case.made))):
+    if not any(map(is_factory, calls_in(case.made))) or (case.attribute and case.function in BUILDERS):
         return None
     why = "A running sum stays on the device of the tensor it starts from; this one starts on the CPU."
     if case.name.startswith("torch."):
@@ -203,7 +219,7 @@ def _running_sum(case: Case) -> tuple[str, str] | None:
 
 def _factory(case: Case) -> tuple[str, str] | None:
     call = next((call for call in calls_in(case.made) if is_factory(call)), None)
-    if call is None:
+    if call is None or case.rule == "unregistered-parameter":  # on the right device it would not be trained either
         return None
     why = f"{ast.unparse(call.func)} makes its tensor on the CPU unless it is given a device."
     return why, with_device_argument(case.made, is_factory)

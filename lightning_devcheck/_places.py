@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
-from lightning_devcheck._case import Case, is_class
+from lightning_devcheck._case import BUILDERS, Case, is_class
 from lightning_devcheck._statements import HERE, calls_in, is_factory, spell, with_device_argument
 
 
@@ -14,10 +14,10 @@ def held_outside(case: Case) -> tuple[str, str] | None:
     attribute, value = case.attribute, case.value
     if not attribute or value is None or case.rule not in ("unregistered-tensor", "mixed-devices", "leaf-device"):
         return None
-    if case.function not in ("", "__init__", "configure_model", "setup") and any(map(is_factory, calls_in(case.made))):
+    if case.function not in ("", *BUILDERS) and any(map(is_factory, calls_in(case.made))):
         return None
     text = spell(value)
-    if case.name == f"self.{attribute}":
+    if case.name.endswith(f".{attribute}"):
         if "requires_grad=True" in text:
             return (
                 "A tensor that requires a gradient is not a parameter: it is not moved, not trained, not saved.",

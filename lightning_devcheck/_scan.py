@@ -13,10 +13,10 @@ from lightning_devcheck._compat import no_torch_function
 from lightning_devcheck._devices import device_of
 from lightning_devcheck._records import Finding, Origin
 from lightning_devcheck._report import Report
-from lightning_devcheck._rules import make_finding
+from lightning_devcheck._rules import RULES, make_finding
 from lightning_devcheck._source import attribute_origin, part_origin
 from lightning_devcheck._tree import ModuleTree, tensors_of
-from lightning_devcheck._values import dtype_of, inside, is_a, is_metric, is_tensor, registered, shape_of
+from lightning_devcheck._values import GENERATOR, dtype_of, inside, is_a, is_metric, is_tensor, registered, shape_of
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ def _plain_places(tree: ModuleTree) -> Iterator[Place]:
         if attribute == "_hparams" or is_metric(owner):
             continue  # a metric's states move with it
         for name, found in inside(value, f"{tree.path(index)}.{attribute}", seen=seen):
-            if not is_a(found, torch.Generator):
+            if not is_a(found, GENERATOR):
                 yield Place(name, found, type(owner), attribute)
 
 
@@ -122,5 +122,7 @@ def _finding(place: Place) -> Finding:
         rule = "unregistered-metric" if is_metric(value) else "unregistered-module"
         held = sorted({str(device_of(tensor)) for _, tensor in tensors_of(value)})
         devices, fields = ", ".join(held) or "cpu", {}
-    why, fix = cause_of(rule, place.name, origin, None, devices, "")
-    return make_finding(rule, name=place.name, device=devices, origin=origin, why=why, fix=fix, **fields)
+    words = "unregistered-parameter" if is_a(value, torch.nn.Parameter) else rule
+    why, fix = cause_of(words, place.name, origin, None, devices, "")
+    fields |= {"why": why or RULES[words].why, "fix": fix or RULES[words].fix}
+    return make_finding(rule, name=place.name, device=devices, origin=origin, **fields)

@@ -13,6 +13,7 @@ import types
 from collections.abc import Iterable, Iterator
 
 from lightning_devcheck._assignments import ANY, Assignment, read_assignments
+from lightning_devcheck._case import BUILDERS
 from lightning_devcheck._records import Origin
 from lightning_devcheck._statements import is_move
 
@@ -168,6 +169,32 @@ def _name(cls: type) -> str:
 def assignments(filename: str, name: str, lineno: int) -> dict[str, list[Assignment]]:
     """The lines that give each attribute of a class its value, in the order of the source."""
     return read_assignments(list(class_body(filename, name, lineno)))
+
+
+@functools.lru_cache(maxsize=256)
+def is_building(filename: str, function: str) -> bool:
+    """Whether a method runs while its module is built: ``__init__`` and its like, and what they alone call."""
+    return function in BUILDERS or _called_by(filename, function, frozenset())
+
+
+def _called_by(filename: str, function: str, seen: frozenset[str]) -> bool:
+    callers = _callers(filename).get(function, set()) - {function}
+    return bool(callers) and all(
+        one in BUILDERS or (one not in seen and _called_by(filename, one, seen | {function})) for one in callers
+    )
+
+
+@functools.lru_cache(maxsize=64)
+def _callers(filename: str) -> dict[str, set[str]]:
+    """The methods in a file that call a method of their own object, by its name."""
+    tree, found = parse(filename), dict[str, set[str]]()
+    methods = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)] if tree else []
+    for method in methods:
+        for node in ast.walk(method):
+            called = node.func if isinstance(node, ast.Call) else None
+            if isinstance(called, ast.Attribute) and ast.unparse(called.value) in ("self", "super()"):
+                found.setdefault(called.attr, set()).add(method.name)
+    return found
 
 
 def method_line(owner: type, method: str) -> Origin | None:

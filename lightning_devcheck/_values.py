@@ -26,6 +26,7 @@ SKIPPED = frozenset(sys.stdlib_module_names) | {"torch", "lightning", "pytorch_l
 SKIPPED |= {"lightning_utilities", "lightning_devcheck", "pandas", "tensorboard", "wandb"}
 # classes of torch that keep the user's tensors as they were given
 HOLDERS: tuple[type, ...] = (torch.optim.Optimizer, torch.distributions.Distribution, torch.distributions.Transform)
+GENERATOR = torch.Generator  # a simulation puts a class of its own in its place; older generators are not of that
 # what holds data: it belongs on the CPU until Lightning moves a batch of it
 DATA: tuple[type, ...] = (torch.utils.data.Dataset, torch.utils.data.DataLoader, torch.utils.data.Sampler)
 
@@ -166,7 +167,12 @@ def _class_value(cls: type, name: str) -> Any:
 
 
 def item(value: Any, key: Any) -> Any:
-    """What ``value[key]`` stores, for built-in containers and torch's; `MISSING` for all others."""
+    """What ``value[key]`` stores, for built-in containers and torch's; `MISSING` for all others.
+
+    Tensors and modules are keys by identity, as their hash is.
+    """
+    if is_a(value, dict) and is_a(key, (torch.Tensor, torch.nn.Module)):
+        return next((held for known, held in dict.items(value) if known is key), MISSING)
     if not is_exactly(key, int, str):
         return MISSING
     if is_a(value, torch.nn.Module):
@@ -261,7 +267,7 @@ def inside(value: Any, name: str, depth: int = 4, seen: set[int] | None = None) 
     if is_plain(value) or id(value) in seen:
         return
     seen.add(id(value))
-    if is_a(value, (torch.Tensor, torch.nn.Module, torch.Generator)):
+    if is_a(value, (torch.Tensor, torch.nn.Module, GENERATOR)):
         yield name, value
     elif depth:
         for suffix, part in parts(value):

@@ -122,3 +122,24 @@ def test_module_moved_by_hand():
     assert fix.startswith("take it out")
     why, fix = cause_of("mixed-devices", "self.enc", made, None, "cpu", "cuda:1")
     assert why.startswith(".to() returns a new tensor, which this line throws away")
+
+
+@pytest.mark.parametrize(
+    ("name", "made", "function", "fix"),
+    [
+        ("self.rng", "self.rng = torch.Generator()", "__init__", "self.rng = torch.Generator(device=self.device)"),
+        ("RNG", "RNG = torch.Generator()", "", "self.rng = torch.Generator(device=self.device)"),
+    ],
+)
+def test_generator_made_before_the_device_is_known(name, made, function, fix):
+    """A generator of __init__ or of the file is made when the module has been moved."""
+    _, found = cause_of("mixed-devices", name, Origin("train.py", 1, made, function), None, "cpu", "cuda:1")
+    assert found == f"def on_fit_start(self):  # the module has been moved\n    {fix}"
+
+
+def test_generator_made_in_the_step():
+    """A generator of the step is made on the device, in its line."""
+    made = Origin("train.py", 1, "rng = torch.Generator()", "training_step")
+    assert (
+        cause_of("mixed-devices", "rng", made, None, "cpu", "cuda:1")[1] == "rng = torch.Generator(device=self.device)"
+    )

@@ -11,11 +11,13 @@ from typing import Any
 
 import torch
 
+from lightning_devcheck._assignments import spell
+from lightning_devcheck._devices import device_of
 from lightning_devcheck._explain._calls import CACHED, MAX_DEPTH, frame_inside, getter_of, method_of, returned, unwrap
 from lightning_devcheck._explain._frames import Frame
 from lightning_devcheck._statements import FACTORIES, OLD_FACTORIES, device_argument, is_factory
 from lightning_devcheck._tree import tensors_of
-from lightning_devcheck._values import MISSING, attribute, inside, is_a, is_exactly, is_metric, item, parts
+from lightning_devcheck._values import GENERATOR, MISSING, attribute, inside, is_a, is_exactly, is_metric, item, parts
 
 MAX_TENSORS = 2_000
 
@@ -51,7 +53,7 @@ def mentions(tree: ast.AST | None, frame: Frame) -> list[Mention]:
             text, value = evaluate(node, frame)
             if value is not MISSING and _is_data(value):
                 found.append(Mention(text, value))
-                pending += _slices(node)
+                pending += [index for index in _slices(node) if not _may_stay(index, value, frame)]
                 continue
             if isinstance(node, ast.Name) or _is_dotted(node):
                 continue
@@ -83,6 +85,13 @@ def _slices(node: ast.AST) -> list[ast.AST]:
     return found
 
 
+def _may_stay(index: ast.AST, value: Any, frame: Frame) -> bool:
+    """Whether a subscript is an index tensor on the CPU of a tensor elsewhere, which torch takes as it is."""
+    _, given = evaluate(index, frame)
+    on_cpu = is_a(given, torch.Tensor) and device_of(given).type == "cpu"
+    return on_cpu and is_a(value, torch.Tensor) and device_of(value).type != "cpu"
+
+
 def _is_dotted(node: ast.AST) -> bool:
     while isinstance(node, ast.Attribute):
         node = node.value
@@ -90,7 +99,7 @@ def _is_dotted(node: ast.AST) -> bool:
 
 
 def _is_data(value: Any) -> bool:
-    if is_a(value, (torch.Tensor, torch.nn.Module, torch.Generator, list, tuple, dict)):
+    if is_a(value, (torch.Tensor, torch.nn.Module, GENERATOR, list, tuple, dict)):
         return True
     if is_exactly(value, types.ModuleType, types.BuiltinFunctionType) or is_a(value, type):
         return False
@@ -115,11 +124,12 @@ def evaluate(node: ast.AST, frame: Frame) -> tuple[str, Any]:
         if value is MISSING and (getter := getter_of(base, node.attr)) is not None:
             return _given_back(text, base, getter, frame)
         return f"{text}.{node.attr}", value
-    return _item(text, base, _key(node.slice, frame))
+    return _item(text, base, node.slice, frame)
 
 
-def _item(text: str, base: Any, key: Any) -> tuple[str, Any]:
-    spelled = f'"{key}"' if type(key) is str else str(key) if type(key) is int else ""
+def _item(text: str, base: Any, node: ast.expr, frame: Frame) -> tuple[str, Any]:
+    key = _key(node, frame)
+    spelled = f'"{key}"' if type(key) is str else str(key) if type(key) is int else spell(node)
     return f"{text}[{spelled}]", item(base, key)
 
 
@@ -137,7 +147,7 @@ def _evaluate_call(call: ast.Call, frame: Frame) -> tuple[str, Any]:
     if base is MISSING or is_a(base, torch.Tensor):
         return "", MISSING
     if is_a(base, dict) and function.attr in ("get", "pop", "setdefault") and given:
-        return _item(text, base, _key(given[0], frame))
+        return _item(text, base, given[0], frame)
     method = method_of(base, function.attr)
     return ("", MISSING) if method is None else _given_back(text, base, method, frame)
 

@@ -19,14 +19,14 @@ from lightning_devcheck._records import Finding, Origin
 from lightning_devcheck._source import line_of
 from lightning_devcheck._statements import calls_in, device_argument, is_move, parse_line
 from lightning_devcheck._tree import tensors_of
-from lightning_devcheck._values import is_a, is_module
+from lightning_devcheck._values import GENERATOR, is_a, is_module
 
 
 def _generator(scene: Scene) -> Finding | None:
     """A generator that draws on another device than the tensor it is for."""
     for index, frame in reversed(list(enumerate(scene.frames))):
         for mention in mentions(frame.failing(), frame) if frame.is_user else ():
-            if is_a(mention.value, torch.Generator):
+            if is_a(mention.value, GENERATOR):
                 search = scene.search(mention.value, scene.wrong)
                 named = search.locate(mention.value) or search.follow(index, mention.text, frame.lineno)
                 return scene.make(named, None)
