@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import torch
 
 from lightning_devcheck._simulate._answers import answer_stand_ins
-from lightning_devcheck._simulate._autocast import Casts
+from lightning_devcheck._simulate._autocast import Casts, note_autocast
 from lightning_devcheck._simulate._backward import backward_stand_ins
 from lightning_devcheck._simulate._batch_norm import synchronised_batch_norm
 from lightning_devcheck._simulate._cuda import cuda_stand_ins
@@ -16,9 +16,10 @@ from lightning_devcheck._simulate._distributed import distributed_stand_ins
 from lightning_devcheck._simulate._formulas import formulas
 from lightning_devcheck._simulate._lazy import lazy_stand_ins
 from lightning_devcheck._simulate._load import load_stand_ins
-from lightning_devcheck._simulate._modes import FunctionMode, OperatorMode
+from lightning_devcheck._simulate._modes import FunctionMode
 from lightning_devcheck._simulate._module import module_stand_ins
 from lightning_devcheck._simulate._nested import nested_stand_ins
+from lightning_devcheck._simulate._operator_mode import OperatorMode
 from lightning_devcheck._simulate._patch import Patches
 from lightning_devcheck._simulate._state import Simulation, active, start, stop
 from lightning_devcheck._simulate._tensor import rebuild
@@ -74,6 +75,7 @@ def simulate_cuda(devices: int = 2, *, values: bool = True) -> Iterator[None]:
     stand_ins += [*type_stand_ins(), *lazy_stand_ins(), *answer_stand_ins(), *nested_stand_ins()]
     with Patches(stand_ins), casts.installed(), formulas(), synchronised_batch_norm():
         start(simulation)
+        note_autocast()
         # Module.to replaces parameters: the other way, swapping, fails on weak references
         torch.__future__.set_overwrite_module_params_on_conversion(True)
         try:

@@ -23,6 +23,7 @@ from lightning_devcheck._simulate._compat import (
     kernels_for,
     scoped_library,
 )
+from lightning_devcheck._simulate._state import active, running
 from lightning_devcheck._simulate._tensor import SimulatedTensor
 
 HEADER = Path(torch.__file__).parent / "include/ATen/autocast_mode.h"
@@ -78,14 +79,20 @@ class Casts:
 
     def stand_ins(self) -> Iterator[tuple[Any, str, Any]]:
         """What to replace: owner, attribute and stand-in."""
-        original = torch.clear_autocast_cache
+        clear, switch = torch.clear_autocast_cache, torch.set_autocast_enabled
 
-        @functools.wraps(original)
+        @functools.wraps(clear)
         def clear_autocast_cache() -> None:
             self._cache.clear()
-            original()
+            clear()
+
+        @functools.wraps(switch)
+        def set_autocast_enabled(*args: Any) -> None:
+            switch(*args)
+            note_autocast()
 
         yield torch, "clear_autocast_cache", clear_autocast_cache
+        yield torch, "set_autocast_enabled", set_autocast_enabled
 
     def _kernel(self, name: str, policy: str) -> Callable[..., Any] | None:
         if name == "binary_cross_entropy":
@@ -126,6 +133,13 @@ class Casts:
         return self._cache[value]
 
 
+def note_autocast() -> None:
+    """Keep whether autocast is on: torch hides it from a mode that an operator was handed to."""
+    simulation = active()
+    if simulation is not None:
+        simulation.here.casts = torch.is_autocast_enabled("cuda")
+
+
 def _is_eligible(value: Any) -> bool:
     return isinstance(value, SimulatedTensor) and value.is_floating_point() and value.dtype is not torch.float64
 
@@ -146,8 +160,13 @@ def _below(kernel: Callable[..., Any]) -> Callable[..., Any]:
     """Run a kernel with autocast out of the way, for what it calls."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        with below_autocast():
-            return kernel(*args, **kwargs)
+        here = running().here
+        before, here.casts = here.casts, False
+        try:
+            with below_autocast():
+                return kernel(*args, **kwargs)
+        finally:
+            here.casts = before
 
     return call
 

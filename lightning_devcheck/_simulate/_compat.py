@@ -54,6 +54,11 @@ def below_autocast() -> Any:
     return torch._C._ExcludeDispatchKeyGuard(AUTOCAST_KEYS)
 
 
+def with_autocast() -> Any:
+    """A context in which they are not, though they were when the operator that runs was handed over."""
+    return torch._C._SetExcludeDispatchKeyGuard(getattr(torch._C.DispatchKey, AUTOCAST_KEY), False)
+
+
 def scoped_library() -> Any:
     """A context that gives a library for kernels of torch's operators, and takes them out again."""
     return torch.library._scoped_library("aten", "IMPL")
@@ -155,5 +160,6 @@ __all__ = [
     "set_neg",
     "sparse_mm_reduce",
     "unbox_work",
+    "with_autocast",
     "zeros_without_data",
 ]

@@ -1,4 +1,4 @@
-"""Where torch hands calls over: above the argument parser (functions) and below autograd (operators)."""
+"""Where torch hands calls over above its argument parser."""
 
 from __future__ import annotations
 
@@ -16,36 +16,18 @@ from lightning_devcheck._simulate._compat import (
     QUESTIONS,
     SET_DATA,
     SET_GRAD,
-    TorchDispatchMode,
-    WithoutFunctions,
     parse_to,
 )
 from lightning_devcheck._simulate._module import become
-from lightning_devcheck._simulate._operators import run
+from lightning_devcheck._simulate._operator_mode import OperatorMode
 from lightning_devcheck._simulate._placing import NO_DATA, check_out
 from lightning_devcheck._simulate._state import Simulation, active, cuda_device
 from lightning_devcheck._simulate._tensor import META, SimulatedTensor, move, place
-from lightning_devcheck._simulate._valueless import run_without_values
 from lightning_devcheck._simulate._wrapper import Wrapper
 
 MAKERS = (torch.tensor, torch.as_tensor, torch.asarray)
 UNTOUCHED = (parse_to, torch.device)
 READING = (torch.linspace, torch.logspace)  # their inputs are read, wherever they are
-
-
-class OperatorMode(TorchDispatchMode):
-    """Runs every operator by the simulation's rules, those on plain CPU tensors included."""
-
-    def __init__(self, simulation: Simulation) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self._run = run if simulation.values else run_without_values
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run one operator; the function mode would look at every call below once more."""
-        if active() is None:
-            return func(*args, **(kwargs or {}))
-        with WithoutFunctions():
-            return self._run(func, args, kwargs or {})
 
 
 class FunctionMode(TorchFunctionMode):

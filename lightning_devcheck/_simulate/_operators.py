@@ -84,7 +84,7 @@ def run_checked(
     if index is ROWS:
         return _run_rows(plan, func, args, kwargs, call)
     if index is COMPOSED:
-        return _run_composed(plan.rule, func, args, kwargs)
+        return run_parts(func, args, kwargs)
     if index is NO_DATA:
         return func(*args, **kwargs)
     if plan.rule.random:
@@ -140,6 +140,11 @@ def plan_of(func: Any) -> Plan:
     return _PLANS[func]
 
 
+def is_view(func: Any) -> bool:
+    """Whether an operator's result shares its first argument's memory."""
+    return plan_of(func).returns == "view"
+
+
 def _make_plan(func: Any) -> Plan:
     rule, returns, names = rule_of(func), _returns_of(func), tuple(argument_names(func))
     quick = rule.kind in ("one", "iterator", "choosing") and not rule.random and not rule.host_results
@@ -179,13 +184,13 @@ def _run_rows(plan: Plan, func: Any, args: Sequence[Any], kwargs: dict[str, Any]
     return None if out is None else out
 
 
-def _run_composed(rule: DeviceRule, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+def run_parts(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """Run an operator by its parts, each with its own check, as CUDA does where it has no kernel of its own."""
-    from lightning_devcheck._simulate._modes import OperatorMode  # the two files need each other
+    from lightning_devcheck._simulate._operator_mode import OperatorMode  # the two files need each other
 
     try:
         with OperatorMode(running()):
-            return run_composed(func, rule.composed, args, kwargs)
+            return run_composed(func, rule_of(func).composed, args, kwargs)
     except RuntimeError as error:
         if "meta" not in str(error) and not isinstance(error, NotImplementedError):
             raise

@@ -105,6 +105,12 @@ def rule_of(func: Any) -> DeviceRule:
     )
 
 
+def is_composed(func: Any) -> bool:
+    """Whether torch takes an operator apart above autograd, before it looks for kernels."""
+    key = rule_of(func).composed
+    return key is not None and key.name == "CompositeImplicitAutograd"
+
+
 def _kind(func: Any, name: str) -> str:
     if name in MOVERS or func.namespace == "c10d":
         return "any"

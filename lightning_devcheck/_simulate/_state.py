@@ -17,11 +17,13 @@ class Here(threading.local):
         current: The device that ``cuda`` without an index means.
         target: The device that the factory call on its way means; None outside of one.
         latest: The device of the last result: what code inside torch, in backward, makes tensors on.
+        casts: Whether autocast sees to what is called: while it is on, but not below an operator that it has cast for.
     """
 
     current: int = 0
     target: int | None = None
     latest: int | None = None
+    casts: bool = False
 
 
 @dataclass
