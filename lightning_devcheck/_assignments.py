@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from lightning_devcheck._statements import is_factory
+from lightning_devcheck._statements import is_factory, is_host_copy
 
 REGISTRARS = ("register_buffer", "register_parameter", "add_module", "register_module", "add_state")
 ADDERS = ("append", "appendleft", "extend", "insert", "add", "update", "setdefault")
@@ -26,7 +26,7 @@ class Assignment:
         lineno: Its line.
         method: The method it is in.
         text: What is assigned to, without ``self.``; for `ANY` a pattern of attributes.
-        makes: Whether it makes a tensor and names no device.
+        makes: Whether it makes a tensor and names no device, or copies one to the CPU.
     """
 
     kind: str
@@ -47,7 +47,7 @@ def read_assignments(body: Sequence[ast.stmt]) -> dict[str, list[Assignment]]:
     for node in body:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             method = node.name
-        makes = not hasattr(node, "body") and any(map(is_factory, ast.walk(node)))
+        makes = not hasattr(node, "body") and any(is_factory(n) or is_host_copy(n) for n in ast.walk(node))
         for attribute, kind, text in _assigned(node):
             found.setdefault(attribute, []).append(Assignment(kind, node.lineno, method, text, makes))
     for node in getattr(body[0], "body", ()) if body else ():
@@ -84,9 +84,10 @@ def kind_of(value: ast.expr | None) -> str:
 
 def _called(call: ast.Call) -> Iterator[tuple[str, str, str]]:
     first = call.args[0] if call.args else None
-    if isinstance(call.func, ast.Name) and call.func.id == "setattr" and len(call.args) == 3:
-        if isinstance(first, ast.Name) and first.id == "self":
-            yield from _set(call.args[1])
+    setter = call.func.id if isinstance(call.func, ast.Name) else getattr(call.func, "attr", "")
+    if setter in ("setattr", "__setattr__") and len(call.args) > 1:
+        if (isinstance(first, ast.Name) and first.id == "self") or spell(call.func).startswith("super()."):
+            yield from _set(call.args[-2])
     elif isinstance(call.func, ast.Attribute) and call.func.attr in REGISTRARS:
         if isinstance(first, ast.Constant) and isinstance(first.value, str):
             yield first.value, "registered", first.value
@@ -97,7 +98,7 @@ def _called(call: ast.Call) -> Iterator[tuple[str, str, str]]:
 
 
 def _set(name: ast.expr) -> Iterator[tuple[str, str, str]]:
-    """``setattr(self, name, value)``, where the name is written out or put together."""
+    """``setattr(self, name, value)`` and its like, where the name is written out or put together."""
     if isinstance(name, ast.Constant) and isinstance(name.value, str):
         yield name.value, "value", name.value
         return
@@ -122,12 +123,15 @@ def _parts(target: ast.expr) -> Iterator[ast.expr]:
 
 
 def _attribute_of(target: ast.expr) -> str:
-    """The attribute of ``self`` that an expression is, or is a part of; ``self.__dict__["name"]`` is ``name``."""
+    """The attribute of ``self`` that an expression is, or is a part of; ``self.__dict__["name"]`` is ``name``.
+
+    Of ``ctx`` too: it keeps what the forward of a custom Function has for its backward.
+    """
     chain: list[ast.expr] = []
     while isinstance(target, (ast.Attribute, ast.Subscript)):
         chain.append(target)
         target = target.value
-    if not chain or not isinstance(target, ast.Name) or target.id not in ("self", "cls"):
+    if not chain or not isinstance(target, ast.Name) or target.id not in ("self", "cls", "ctx"):
         return ""
     first = chain[-1]
     if not isinstance(first, ast.Attribute):

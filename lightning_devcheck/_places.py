@@ -12,7 +12,8 @@ from lightning_devcheck._statements import HERE, calls_in, is_factory, spell, wi
 def held_outside(case: Case) -> tuple[str, str] | None:
     """A tensor in a plain attribute, or in something that an attribute holds."""
     attribute, value = case.attribute, case.value
-    if not attribute or value is None or case.rule not in ("unregistered-tensor", "mixed-devices", "leaf-device"):
+    rules = ("unregistered-tensor", "mixed-devices", "leaf-device")
+    if not attribute or f".{attribute}" not in case.name or value is None or case.rule not in rules:
         return None
     if case.function not in ("", *BUILDERS) and any(map(is_factory, calls_in(case.made))):
         return None

@@ -119,6 +119,8 @@ def move_line(owner: type, attribute: str) -> Origin | None:
 def part_origin(owner: type, attribute: str, name: str) -> Origin | None:
     """The line that puts what a name stands for into ``self.attribute``: ``self.cache["k"] = …``, ``.append(…)``.
 
+    One that makes a tensor on the CPU goes before one that takes over what another line made.
+
     Args:
         owner: The class.
         attribute: The attribute.
@@ -126,10 +128,11 @@ def part_origin(owner: type, attribute: str, name: str) -> Origin | None:
     """
     for source, found in _assignments_to(owner, attribute):
         exact = [one for one in found if one.kind == "part" and name.endswith(f".{one.text}")]
-        whole = [one for one in found if one.kind == "value"]
+        values = [one for one in found if one.kind == "value"]
+        whole = [one for one in values if one.makes][-1:] or values[-1:]
         loose = [one for one in found if one.kind in ("part", "added")] if name[-1:] in "])" else []
         made = [one for one in loose if one.makes]
-        chosen = exact[-1:] or whole[-1:] or made[:1] or loose[:1]
+        chosen = exact[-1:] or whole or made[:1] or loose[:1]
         if chosen:
             return line_of(source, chosen[0].lineno, chosen[0].method)
     return attribute_origin(owner, attribute)

@@ -45,6 +45,11 @@ def is_move(node: ast.AST) -> bool:
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in MOVES
 
 
+def is_host_copy(node: ast.AST) -> bool:
+    """Whether a call copies a tensor to the CPU, which it names."""
+    return is_move(node) and ast.unparse(node).endswith((".cpu()", ".to('cpu')", ".to(device='cpu')"))
+
+
 def device_argument(call: ast.Call) -> ast.expr | None:
     """The device that a call names by keyword."""
     return next((word.value for word in call.keywords if word.arg in ("device", "map_location")), None)
@@ -111,8 +116,7 @@ class _Stripping(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.AST:
         """Leave what is copied."""
         self.generic_visit(node)
-        copies = is_move(node) and ast.unparse(node).endswith((".cpu()", ".to('cpu')"))
-        return node.func.value if copies and isinstance(node.func, ast.Attribute) else node
+        return node.func.value if is_host_copy(node) and isinstance(node.func, ast.Attribute) else node
 
 
 def kept_by(statement: ast.stmt) -> tuple[str, ast.expr] | None:

@@ -10,9 +10,10 @@ from lightning_devcheck._devices import device_of
 from lightning_devcheck._explain._backward import blame_backward
 from lightning_devcheck._explain._bindings import base_of
 from lightning_devcheck._explain._locate import Named, locate
+from lightning_devcheck._explain._made import made_in_place
 from lightning_devcheck._explain._mentions import mentions
 from lightning_devcheck._explain._messages import Match
-from lightning_devcheck._explain._names import made_in_place
+from lightning_devcheck._explain._names import ENGINE
 from lightning_devcheck._explain._optimizer import owner_of_state
 from lightning_devcheck._explain._scene import Pair, Scene, is_own
 from lightning_devcheck._explain._special import SPECIAL
@@ -124,9 +125,9 @@ def _unmet(scene: Scene) -> Finding:
 def _inside_engine(scene: Scene) -> bool:
     """Whether torch's own backward failed, with no line of the user's running in it."""
     names = [frame.code.co_name for frame in scene.frames]
-    if "_engine_run_backward" not in names:
+    if ENGINE not in names:
         return False
-    inner = scene.frames[len(names) - names[::-1].index("_engine_run_backward") :]
+    inner = scene.frames[len(names) - names[::-1].index(ENGINE) :]
     return not any(frame.is_user for frame in inner)
 
 

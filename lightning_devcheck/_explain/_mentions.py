@@ -17,7 +17,18 @@ from lightning_devcheck._explain._calls import CACHED, MAX_DEPTH, frame_inside, 
 from lightning_devcheck._explain._frames import Frame
 from lightning_devcheck._statements import FACTORIES, OLD_FACTORIES, device_argument, is_factory
 from lightning_devcheck._tree import tensors_of
-from lightning_devcheck._values import GENERATOR, MISSING, attribute, inside, is_a, is_exactly, is_metric, item, parts
+from lightning_devcheck._values import (
+    GENERATOR,
+    MISSING,
+    attribute,
+    inside,
+    is_a,
+    is_exactly,
+    is_metric,
+    item,
+    parts,
+    registered,
+)
 
 MAX_TENSORS = 2_000
 
@@ -195,19 +206,29 @@ def callees(tree: ast.AST, frame: Frame) -> Iterator[tuple[ast.expr, types.Funct
     for node in ast.walk(tree):
         if not isinstance(node, (ast.Attribute, ast.Call)):
             continue
-        owner, function = _callee(node, frame)
-        if function is not None:
-            yield node, function, owner
+        for owner, function in _called(node, frame):
+            if function is not None:
+                yield node, function, owner
 
 
-def _callee(node: ast.Attribute | ast.Call, frame: Frame) -> tuple[Any, types.FunctionType | None]:
-    """The ``self`` and the function of a property or call."""
+def _called(node: ast.Attribute | ast.Call, frame: Frame) -> Iterator[tuple[Any, types.FunctionType | None]]:
+    """The ``self`` and the function of a property or call; of a module also its forward hooks, the last one first."""
+    value = evaluate(node.func, frame)[1] if isinstance(node, ast.Call) else MISSING
+    if is_a(value, torch.nn.Module):
+        yield from reversed([_unbound(hook) for hook in registered(value, "_forward_hooks").values()])
+        yield value, method_of(value, "forward")
+    else:
+        yield _callee(node, value, frame)
+
+
+def _unbound(hook: Any) -> tuple[Any, types.FunctionType | None]:
+    return (hook.__self__, unwrap(hook.__func__)) if type(hook) is types.MethodType else (MISSING, unwrap(hook))
+
+
+def _callee(node: ast.Attribute | ast.Call, value: Any, frame: Frame) -> tuple[Any, types.FunctionType | None]:
     if isinstance(node, ast.Attribute):
         _, owner = evaluate(node.value, frame)
         return owner, None if owner is MISSING else getter_of(owner, node.attr)
-    _, value = evaluate(node.func, frame)
-    if is_a(value, torch.nn.Module):
-        return value, method_of(value, "forward")
     if type(value) in (types.FunctionType, CACHED):
         return MISSING, unwrap(value)
     if not isinstance(node.func, ast.Attribute):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ast
-import sys
-import types
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,13 +15,14 @@ from lightning_devcheck._explain._bindings import Binding, base_of, find_binding
 from lightning_devcheck._explain._calls import MAX_DEPTH, frame_inside, returned
 from lightning_devcheck._explain._frames import Frame
 from lightning_devcheck._explain._locate import Named, locate
+from lightning_devcheck._explain._made import imported, made_in_place, moves, puts_on_host
 from lightning_devcheck._explain._mentions import callees, evaluate, makes_tensor, mentions
 from lightning_devcheck._records import Origin
-from lightning_devcheck._source import is_host, line_of, parse, part_origin
-from lightning_devcheck._statements import is_move
+from lightning_devcheck._source import is_host, line_of, part_origin
 from lightning_devcheck._tree import tensors_of
-from lightning_devcheck._values import MISSING, dims, inside, is_a, is_module
+from lightning_devcheck._values import MISSING, class_member, dims, inside, is_a, is_module
 
+ENGINE = "_engine_run_backward"  # torch calls backwards and hooks from in here
 MAX_STEPS = 12  # from an assignment to the one before
 DISPLAYS = (ast.List, ast.Tuple, ast.Dict, ast.ListComp, ast.DictComp)
 
@@ -97,7 +96,7 @@ class Search:
         """The mention that holds the tensor; else, as it may be a view, the first tensor that is where it is."""
         held = self._held(tree, frame)
         exact = next((pair for pair in held if pair[1] is self.wanted), None)
-        if exact is not None or (tree is not None and any(makes_tensor(node, frame) for node in ast.walk(tree))):
+        if exact is not None or (tree is not None and any(puts_on_host(node, frame) for node in ast.walk(tree))):
             return exact
         near = [pair for pair in held if dims(pair[1]) and device_of(pair[1]) == self.device]
         return next(iter(near), None)
@@ -120,6 +119,9 @@ class Search:
             attribute = base_of(name.partition(".")[2])
             kept = part_origin(owner if is_a(owner, type) else type(owner), attribute, name)
             return Named(name, kept, "attribute" if base == "self" else "global")
+        function = class_member(type(owner), "_forward_cls")
+        if is_a(function, type):  # ``ctx``, which a custom Function's forward has filled
+            return Named(name, part_origin(function, base_of(name.partition(".")[2]), name), "local")
         binding = find_binding(frame, name, lineno) if steps else None
         if binding is None:
             return Named(name, None, "local")
@@ -130,7 +132,7 @@ class Search:
         if binding.kind == "loop":
             return self._loop(position, binding, replace(named, kind="local"), steps)
         if binding.kind == "import":
-            return Named(name, _imported(frame, base) or made, "global")
+            return Named(name, imported(frame, base) or made, "global")
         if binding.kind == "value" and binding.value is not None:
             return self._evidence(position, binding, named, steps) or named
         return replace(named, kind="local")
@@ -141,6 +143,8 @@ class Search:
             return Named(name, None, "unknown")  # the caller of a function that has returned is not kept
         for outer in range(position - 1, -1, -1):
             frame = self.frames[outer]
+            if frame.code.co_name == ENGINE:
+                return Named(name, None, "local")  # a backward or hook: what torch hands it is no batch
             if is_host(frame.filename):
                 break
             if frame.is_user:
@@ -182,7 +186,7 @@ class Search:
         for name, tensor in held:
             if tensor is self.wanted:
                 return self.follow(position, name, binding.lineno, steps - 1)
-        if any(makes_tensor(node, frame) or _moves(node) for node in ast.walk(value)) or isinstance(value, DISPLAYS):
+        if any(makes_tensor(node, frame) or moves(node) for node in ast.walk(value)) or isinstance(value, DISPLAYS):
             return named
         for name, tensor in held:
             if self._is_wrong(tensor):
@@ -254,36 +258,3 @@ class Search:
             if found is not None:
                 return found
         return None
-
-
-def made_in_place(frame: Frame, device: torch.device | None) -> Named | None:
-    """The tensor that the failing expression makes itself, without a device."""
-    for tree in (frame.failing(), frame.statement()):
-        for node in ast.walk(tree) if tree is not None else ():
-            if device is not None and device.type == "cpu" and makes_tensor(node, frame):
-                return Named(spell(node), frame.origin, "call")
-    return None
-
-
-def _moves(node: ast.AST) -> bool:
-    """Whether a call copies to a device: ``.to(torch.float16)`` does not."""
-    if not is_move(node) or not isinstance(node, ast.Call):
-        return False
-    given = [*node.args, *(word.value for word in node.keywords if word.arg != "non_blocking")]
-    dtypes = [isinstance(a, ast.Attribute) and type(getattr(torch, a.attr, None)) is torch.dtype for a in given]
-    return not given or not all(dtypes)
-
-
-def _imported(frame: Frame, name: str) -> Origin | None:
-    """The line that made an imported constant, in the module it comes from."""
-    value = frame.lookup(name)
-    for module in list(sys.modules.values()):
-        state = vars(module) if type(module) is types.ModuleType else {}
-        filename = state.get("__file__")
-        if state.get(name) is not value or type(filename) is not str or filename == frame.filename:
-            continue
-        tree = parse(filename)
-        for node in tree.body if tree else ():
-            if isinstance(node, ast.Assign) and any(getattr(target, "id", "") == name for target in node.targets):
-                return line_of(filename, node.lineno)
-    return None

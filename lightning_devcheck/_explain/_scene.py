@@ -186,7 +186,8 @@ class Scene:
     def _rule(self, named: Named, tensor: torch.Tensor | None, where: torch.device | None) -> str:
         """The rule that says most about where the culprit is kept."""
         default = self.match.message.rule
-        if default == "metric-device" and tensor is not None and named.kind in ("local", "global", "call", "batch"):
+        known = tensor is not None and named.kind in ("local", "global", "batch")
+        if default == "metric-device" and (known or named.kind == "call"):
             default = "mixed-devices"  # an input of the metric, not its state
         if default != "mixed-devices":
             return default

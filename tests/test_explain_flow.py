@@ -1,0 +1,201 @@
+"""What a tensor went through on its way: hooks, backwards, states of earlier steps, copies in the line itself."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torchmetrics import Metric
+
+from tests.helpers.failing import explained
+
+
+class Hooked(nn.Module):
+    """A backbone whose output a hook changes, and a head."""
+
+    def __init__(self):
+        super().__init__()
+        self.backbone = nn.Linear(4, 4)
+        self.head = nn.Linear(4, 1)
+
+    def keep_on_host(self, module, args, output):
+        """Copy the output to the CPU."""
+        return output.cpu()  # moved
+
+    def forward(self, x):
+        """Backbone and head."""
+        features = self.backbone(x)
+        return self.head(features)
+
+
+def test_forward_hook_that_moves_the_output():
+    """The hook's line made the output, not the call of the module."""
+    module = Hooked().to("cpu")
+    module.backbone.register_forward_hook(lambda m, a, output: output.cpu())
+
+    def step(x):
+        return module.to(x.device)(x)
+
+    finding = explained(step, module)
+    assert finding.name == "features"
+    assert finding.origin.line == "module.backbone.register_forward_hook(lambda m, a, output: output.cpu())"
+    assert finding.fix == "module.backbone.register_forward_hook(lambda m, a, output: output)"
+
+
+def test_forward_hook_that_is_a_method():
+    """The line of a method that is a hook is shown as well."""
+    module = Hooked()
+    module.backbone.register_forward_hook(module.keep_on_host)
+    finding = explained(lambda x: module.to(x.device)(x), module)
+    assert finding.origin.line == "return output.cpu()  # moved"
+
+
+def test_forward_hook_that_keeps_the_device():
+    """A hook that leaves the output where it is has made nothing on the CPU."""
+    module = Hooked()
+    module.backbone.register_forward_hook(lambda m, a, output: output.relu())
+
+    def step(x):
+        weights = torch.ones(2, 4)
+        return module.to(x.device).backbone(x) * weights
+
+    finding = explained(step, module)
+    assert (finding.name, finding.origin.line) == ("weights", "weights = torch.ones(2, 4)")
+
+
+class Clipped(torch.autograd.Function):
+    """Keeps a mask on the CPU for its backward."""
+
+    @staticmethod
+    def forward(ctx, x):
+        """Clip."""
+        ctx.mask = (x < 6).cpu()  # kept
+        return x.clamp(max=6)
+
+    @staticmethod
+    def backward(ctx, grad):
+        """Let through what was not clipped."""
+        return grad * ctx.mask
+
+
+def test_what_forward_keeps_for_backward():
+    """What ctx holds was made in the forward, and is no part of a batch."""
+
+    def step(x):
+        Clipped.apply(x.requires_grad_()).sum().backward()
+
+    finding = explained(step)
+    assert (finding.rule, finding.name) == ("mixed-devices", "ctx.mask")
+    assert (finding.origin.line, finding.fix) == ("ctx.mask = (x < 6).cpu()  # kept", "ctx.mask = x < 6")
+
+
+def test_copy_in_the_failing_line():
+    """A copy to the CPU in the failing expression is the culprit, named as it is written."""
+
+    def step(x):
+        return F.mse_loss(x.detach().cpu(), x)
+
+    finding = explained(step)
+    assert (finding.name, finding.fix) == ("x.detach().cpu()", "return F.mse_loss(x.detach(), x)")
+
+
+def test_move_to_the_device_in_the_failing_line():
+    """A copy to where the others are is no culprit."""
+
+    def step(x):
+        weights = torch.ones(2, 4)
+        return F.mse_loss(x.to(x.device), x) * weights
+
+    assert explained(step).name == "weights"
+
+
+class Histogram(Metric):
+    """A metric that brings its input to the CPU itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.add_state("counts", torch.zeros(4), dist_reduce_fx="sum")
+
+    def update(self, values):
+        """Count."""
+        self.counts += torch.histc(values.cpu(), bins=4)
+
+    def compute(self):
+        """The counts."""
+        return self.counts
+
+
+def test_metric_that_moves_its_input():
+    """The state of a metric that copies its input to the CPU is where it should be."""
+    metric = Histogram()
+    finding = explained(lambda x: metric.to(x.device).update(x), metric)
+    assert (finding.rule, finding.name) == ("mixed-devices", "values.cpu()")
+    assert finding.fix == "self.counts += torch.histc(values, bins=4)"
+
+
+class Recurrent(nn.Module):
+    """A state that one line makes and another hands on."""
+
+    def __init__(self):
+        super().__init__()
+        self.state = None
+        self.total = torch.zeros(4)
+
+    def forward(self, x):
+        """Add the state."""
+        if self.state is None:
+            self.state = torch.zeros(2, 4)  # made
+        out = x + self.state
+        self.state = out.detach()
+        return out
+
+    def add(self, x):
+        """Bring the total back to the CPU."""
+        self.total = self.total.to(x.device) + x.sum(0)
+        self.total = self.total.cpu()  # moved
+        return self.total * x
+
+
+def test_state_that_a_later_line_hands_on():
+    """The line that makes the state on the CPU is shown, not the one that keeps what was computed from it."""
+    module = Recurrent()
+    finding = explained(module, module)
+    assert (finding.name, finding.origin.line) == ("self.state", "self.state = torch.zeros(2, 4)  # made")
+
+
+def test_state_that_a_later_line_moves():
+    """A later line that copies the state to the CPU is shown before the one that made it."""
+    module = Recurrent()
+    finding = explained(module.add, module)
+    assert (finding.name, finding.origin.line) == ("self.total", "self.total = self.total.cpu()  # moved")
+
+
+class Hidden(nn.Module):
+    """Modules that are kept out of the registry on purpose."""
+
+    def __init__(self):
+        super().__init__()
+        object.__setattr__(self, "teacher", nn.Linear(4, 4))  # hidden
+        super().__setattr__("scale", torch.ones(4))  # set
+
+    def forward(self, x):
+        """Ask the teacher."""
+        return self.teacher(x)
+
+    def scaled(self, x):
+        """Scale."""
+        return x * self.scale
+
+
+def test_module_set_past_the_registry():
+    """object.__setattr__ gives an attribute its value."""
+    module = Hidden()
+    finding = explained(module, module)
+    assert finding.name == "self.teacher.weight"
+    assert finding.origin.line == 'object.__setattr__(self, "teacher", nn.Linear(4, 4))  # hidden'
+
+
+def test_attribute_set_by_the_base():
+    """super().__setattr__ gives an attribute its value."""
+    module = Hidden()
+    assert explained(module.scaled, module).origin.line == 'super().__setattr__("scale", torch.ones(4))  # set'
