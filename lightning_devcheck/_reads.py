@@ -10,6 +10,11 @@ from lightning_devcheck._records import Finding, Origin
 from lightning_devcheck._rules import RULES, make_finding
 from lightning_devcheck._simulate._state import active
 
+IN_METRICS = (
+    'the metric looks at its input: validate_args=False or nan_strategy="disable", where it takes them, spares that;\n'
+    "or update it less often"
+)
+
 
 class ReadCounter:
     """Counts host reads and copies between `start` and `stop`, on the simulation that runs; idle where none does."""
@@ -45,8 +50,8 @@ class ReadCounter:
         seen = [("host-read", *item) for item in simulation.host_reads.items()]
         seen += [("host-copy", *item) for item in simulation.host_copies.items()]
         notes = [
-            _note(rule, origin, count, self._steps, device, global_rank)
-            for rule, origin, count in seen
+            _note(rule, origin, count, self._steps, device, global_rank, fix=IN_METRICS if library else "")
+            for rule, (origin, library), count in seen
             if self._is_inside(origin)
         ]
         made_up = {key: count for key, count in simulation.stand_ins.items() if self._is_inside(key[0])}
@@ -56,7 +61,7 @@ class ReadCounter:
         return (origin.filename, origin.lineno) not in self._outside
 
 
-def _note(rule: str, origin: Origin, count: int, steps: int, device: str, global_rank: int) -> Finding:
+def _note(rule: str, origin: Origin, count: int, steps: int, device: str, global_rank: int, *, fix: str) -> Finding:
     name = name_read(origin) if rule == "host-read" else name_move(origin)[0] or bare(origin.line)
     often = count / steps
     times = "once" if often == 1 else f"{often:g} times"
@@ -65,6 +70,7 @@ def _note(rule: str, origin: Origin, count: int, steps: int, device: str, global
         name=name,
         device=device,
         what=f"{RULES[rule].what.format(name=name, device=device)}, {times} per training step",
+        fix=fix,
         used=origin,
         global_rank=global_rank,
     )

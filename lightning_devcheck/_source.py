@@ -21,6 +21,7 @@ FRAMEWORKS = (
     *("torch", "torchmetrics", "lightning_devcheck"),
     *("lightning", "pytorch_lightning", "lightning_fabric", "lightning_utilities"),
 )
+METRICS = "torchmetrics"
 _INSTALLED = f"{os.sep}site-packages{os.sep}"
 _TRACE_LINE = re.compile(r'\s*File "(?P<filename>.+)", line (?P<lineno>\d+), in (?P<function>.+)\n(?:\s*(?P<line>.*))?')
 
@@ -43,6 +44,11 @@ def _package(filename: str) -> str:
 def is_host(filename: str) -> bool:
     """Whether a file is Lightning's."""
     return _package(filename) in ("lightning", "pytorch_lightning", "lightning_fabric")
+
+
+def library_of(filename: str) -> str:
+    """``lightning`` or ``torchmetrics`` for a file of theirs; empty for every other one."""
+    return "lightning" if is_host(filename) else METRICS if _package(filename) == METRICS else ""
 
 
 def is_installed(filename: str) -> bool:

@@ -6,6 +6,8 @@ import lightning.pytorch as pl
 import pytest
 import torch
 import torch.nn.functional as F
+from torchmetrics import MeanMetric
+from torchmetrics.classification import MulticlassAccuracy
 
 from lightning_devcheck import preflight
 from lightning_devcheck._naming import name_read
@@ -112,3 +114,65 @@ def test_what_lightning_reads_is_not_the_users():
 def test_batches_and_what_is_there_are_no_copies():
     """The batch that Lightning moves, and a move to where a tensor is, are no notes."""
     assert not preflight(lambda: Model(made_there), torch.randn(4, 4, 8)).findings
+
+
+class Logging(Model):
+    """A model that logs in every way, and keeps metrics."""
+
+    def __init__(self):
+        super().__init__(None)
+        self.metric = MulticlassAccuracy(2)
+        self.mean = MeanMetric()
+
+    def training_step(self, batch, batch_idx):
+        """Log, update, train."""
+        loss = self.net(batch).square().mean()
+        self.log("loss", loss, prog_bar=True, on_epoch=True)
+        self.log_dict({"rate": 0.1, "size": len(batch), "twice": 2 * loss.detach()})
+        self.updated(loss)
+        return loss
+
+    def updated(self, loss):
+        """Nothing in this class."""
+
+
+class Measuring(Logging):
+    """One that updates its metrics in every step."""
+
+    def updated(self, loss):
+        """One metric that looks at its input, and one that is told to."""
+        self.metric(loss.detach().expand(4, 2), torch.zeros(4, dtype=torch.long, device=loss.device))
+        self.mean.update(loss.detach())
+
+
+class ByHand(Logging):
+    """One that steps its optimizer itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.automatic_optimization = False
+
+    def updated(self, loss):
+        """A step with clipping."""
+        optimizer = self.optimizers()
+        optimizer.zero_grad()
+        self.manual_backward(loss)
+        self.clip_gradients(optimizer, 1.0, "norm")
+        optimizer.step()
+
+
+@pytest.mark.parametrize("precision", ["32-true", "16-mixed"])
+@pytest.mark.parametrize("model", [Logging, ByHand])
+def test_what_lightning_does_at_a_line_is_not_the_users(model, precision):
+    """What logging copies, and what GradScaler reads in optimizer.step(), no line of the user's can spare."""
+    assert not preflight(model, torch.randn(4, 4, 8), precision=precision).findings
+
+
+def test_reads_inside_a_metric_are_notes_with_the_metrics_own_cure():
+    """A metric that looks at its input is named with its arguments that spare that; its copies are its own."""
+    notes = preflight(Measuring, torch.randn(4, 4, 8)).findings
+    assert [(note.rule, note.used.line.split("(")[0]) for note in notes] == [
+        ("host-read", "self.metric"),
+        ("host-read", "self.mean.update"),
+    ]
+    assert notes[0].fix.startswith("the metric looks at its input: validate_args=False or nan_strategy=")

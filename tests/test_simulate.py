@@ -401,7 +401,7 @@ def test_host_reads_are_counted_by_line(cuda):
     for _ in range(2):
         loss.sum().item()
     loss[loss > 0].cpu()
-    (item, twice), (mask, reads) = active().host_reads.items()
+    ((item, _), twice), ((mask, _), reads) = active().host_reads.items()
     assert (item.line, twice) == ("loss.sum().item()", 2)
     assert (mask.line, reads) == ("loss[loss > 0].cpu()", 2)
 

@@ -11,7 +11,7 @@ import torch
 
 from lightning_devcheck._records import Origin
 from lightning_devcheck._simulate._state import active
-from lightning_devcheck._source import is_framework, line_of
+from lightning_devcheck._source import METRICS, is_framework, library_of, line_of
 
 # operators whose result, or its shape, the host has to know
 HOST_READS = {f"aten::{name}" for name in ("_local_scalar_dense", "nonzero", "masked_select", "equal", "is_nonzero")}
@@ -24,28 +24,33 @@ def note_host_read(func: Any, args: Sequence[Any]) -> None:
     """Count a host read at the user's line, if host reads are recorded and it is one."""
     simulation = active()
     if simulation is not None and simulation.record_host_reads and _reads(func, args):
-        _count(simulation.host_reads)
+        _count(simulation.host_reads, _line_here())
 
 
 def note_host_copy() -> None:
     """Count a copy from the host to a device at the user's line, if they are recorded."""
     simulation = active()
     if simulation is not None and simulation.record_host_reads:
-        _count(simulation.host_copies)
+        origin, library = _line_here()
+        _count(simulation.host_copies, (None if library else origin, library))  # a metric's own: states that are reset
 
 
-def _count(lines: dict[Origin, int]) -> None:
-    origin = _line_here()
-    if origin is not None:
-        lines[origin] = lines.get(origin, 0) + 1
+def _count(lines: dict[tuple[Origin, str], int], line: tuple[Origin | None, str]) -> None:
+    """Count at a line; what Lightning itself does there, to log or to step an optimizer, is not the user's to mend."""
+    origin, library = line
+    if origin is not None and library in ("", METRICS):
+        lines[origin, library] = lines.get((origin, library), 0) + 1
 
 
-def _line_here() -> Origin | None:
-    """The user's innermost line that is running."""
-    frame: Any = sys._getframe(1)
+def _line_here() -> tuple[Origin | None, str]:
+    """The user's innermost line that is running, and the library, other than torch, that it called."""
+    frame: Any = sys._getframe(2)
+    library = ""
     while frame is not None and is_framework(frame.f_code.co_filename):
+        library = library_of(frame.f_code.co_filename) or library
         frame = frame.f_back
-    return None if frame is None else line_of(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+    line = None if frame is None else line_of(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+    return line, library
 
 
 def stand_in_of(tensor: torch.Tensor) -> bool | int | float:
@@ -64,7 +69,7 @@ def note_stand_in(given: str) -> None:
     Args:
         given: What it got, to be read after "was given".
     """
-    simulation, origin = active(), _line_here()
+    simulation, (origin, _) = active(), _line_here()
     if simulation is None or origin is None:
         return
     count = simulation.stand_ins.get((origin, given), 0)

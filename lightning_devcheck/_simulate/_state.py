@@ -37,8 +37,9 @@ class Simulation:
         spoiled: Whether unknown values were written among known ones.
         stand_ins: What was given for values that are not there, at which line, and how often.
         record_host_reads: Whether lines that read from the device, or copy to it, are counted.
-        host_reads: How often each line made the host wait for the device, if they are counted.
-        host_copies: How often each line copied from the host to a device, if they are counted.
+        host_reads: How often each line made the host wait for the device, by itself or in a library that it called, if
+            they are counted.
+        host_copies: How often each line copied from the host to a device, likewise.
         here: What each thread has for itself.
         generators: The device index of each generator made on a device, by its C++ address.
     """
@@ -49,8 +50,8 @@ class Simulation:
     spoiled: bool = False
     stand_ins: dict[tuple[Origin, str], int] = field(default_factory=dict)
     record_host_reads: bool = False
-    host_reads: dict[Origin, int] = field(default_factory=dict)
-    host_copies: dict[Origin, int] = field(default_factory=dict)
+    host_reads: dict[tuple[Origin, str], int] = field(default_factory=dict)
+    host_copies: dict[tuple[Origin, str], int] = field(default_factory=dict)
     here: Here = field(default_factory=lambda: Here())
     generators: dict[int, int] = field(default_factory=dict)
 
