@@ -150,6 +150,15 @@ def test_error_shows_its_public_name():
     )
 
 
+def test_text_groups_ranks_that_write_a_path_in_two_ways():
+    """Rank 0 of `python train.py` has a relative path in its frames, the ranks that it starts have the whole one."""
+    places = [Origin(path, 3, "loss = zeros(1)", "training_step") for path in ("train.py", "/home/me/train.py")]
+    ranks = [dataclasses.replace(FINDING, global_rank=rank, origin=place) for rank, place in enumerate(places)]
+    assert "global ranks 0-1 of 2" in str(Report(tuple(ranks), world_size=2))
+    other = dataclasses.replace(ranks[1], origin=Origin("/home/me/train.py", 4, "loss = zeros(1)", "training_step"))
+    assert "2 findings" in str(Report((ranks[0], other), world_size=2))
+
+
 @pytest.mark.parametrize(("ranks", "text"), [([3], "3"), ([0, 1, 2], "0-2"), ([5, 0, 2, 3], "0, 2-3, 5")])
 def test_spell_ranks(ranks, text):
     """Runs of ranks are written with a dash."""

@@ -131,6 +131,16 @@ def test_interrupted(script, sign):
 
 
 @pytest.mark.ddp
+def test_ranks_of_one_cause_are_told_together(script):
+    """Lightning starts the other ranks with the script's whole path; what all of them found is said once."""
+    process = start(script, "train.py", "ddp", "mixed", before=["--devices", "2"])
+    output, errors = process.communicate(timeout=100)
+    assert process.returncode == 1, errors[-1000:]
+    assert output.count("torch.zeros(1) is on cpu") == 1
+    assert "global ranks 0-1 of 2" in output
+
+
+@pytest.mark.ddp
 def test_torchrun(script):
     """Ranks that torchrun starts are simulated; both say what they found."""
     launcher = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29541"]

@@ -52,9 +52,14 @@ def group_by_cause(findings: Iterable[Finding]) -> list[list[Finding]]:
     """Put the findings of one cause (same rule, name and lines) together, whatever rank or step saw them."""
     groups: dict[tuple[object, ...], list[Finding]] = {}
     for finding in findings:
-        key = (finding.rule, finding.severity, finding.name, finding.origin, finding.used)
+        key = (finding.rule, finding.severity, finding.name, _spot(finding.origin), _spot(finding.used))
         groups.setdefault(key, []).append(finding)
     return list(groups.values())
+
+
+def _spot(place: Origin | None) -> tuple[object, ...]:
+    """What tells lines apart: not the folder, which rank 0 of ``python train.py`` writes in another way than others."""
+    return () if place is None else (os.path.basename(place.filename), place.lineno, place.line, place.function)
 
 
 def spell_ranks(ranks: Iterable[int]) -> str:
