@@ -15,6 +15,8 @@ from lightning_devcheck._statements import (
     calls_torch,
     is_factory,
     is_move,
+    is_setting,
+    is_written_out,
     parse_line,
     spell,
     with_device_argument,
@@ -92,10 +94,17 @@ def _written_out(case: Case) -> tuple[str, str] | None:
     """A device written out in the code."""
     if not case.device.startswith("cuda"):
         return None
-    line = with_own_device(case.made)
+    line = with_own_device(case.made, is_written_out)
     if line is None:
         return None
     return "The device written out here is right on one process and wrong on every other.", line
+
+
+def _from_setting(case: Case) -> tuple[str, str] | None:
+    """A device that a constant or a setting of the program names."""
+    line = with_own_device(case.made, is_setting)
+    why = "The device here is one that the program has chosen itself; Lightning has put this process on another."
+    return None if line is None or case.attribute else (why, line)
 
 
 def _loaded(case: Case) -> tuple[str, str] | None:
@@ -236,6 +245,7 @@ CAUSES: tuple[Callable[[Case], tuple[str, str] | None], ...] = (
     _discarded_move,
     _generator,
     _written_out,
+    _from_setting,
     _loaded,
     _output,
     _other_memory,

@@ -61,9 +61,19 @@ def constant(case: Case) -> tuple[str, str] | None:
         return None
     name = re.findall(r"\w+", case.name)[-1].lower()
     value = spell(case.value) if of_class else case.name
+    if ast.unparse(case.value).startswith(("nn.", "torch.nn.", "torchmetrics.")):
+        return _shared_module(case.made, case.value)
     return (
         f"A tensor of the {'class' if of_class else 'source file'} itself belongs to no module: nothing moves it.",
         f'self.register_buffer("{name}", {value}, persistent=False)  (in __init__; then use self.{name})',
+    )
+
+
+def _shared_module(made: ast.Assign | ast.AnnAssign, value: ast.expr) -> tuple[str, str]:
+    name = ast.unparse(made.targets[0] if isinstance(made, ast.Assign) else made.target).lower()
+    return (
+        "No module holds it: it belongs to the class or to the source file, and nothing moves it.",
+        f"self.{name} = {spell(value)}  (in __init__; then use self.{name})",
     )
 
 

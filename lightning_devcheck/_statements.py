@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import re
 from collections.abc import Callable, Iterator
 
 # torch functions that make a tensor on the CPU unless told otherwise
@@ -16,6 +17,9 @@ OLD_FACTORIES = frozenset({"Tensor", "FloatTensor", "DoubleTensor", "HalfTensor"
 OLD_FACTORIES |= {"BoolTensor", "from_numpy", "frombuffer", "normal"}
 MOVES = ("to", "cuda", "cpu")
 HERE = "self.device"
+_SETTING = re.compile(
+    r"[A-Z_]*(DEVICE|GPU|CUDA)[A-Z_0-9]*|(self\.)?(args|opts?|cfg|conf|config|hparams|FLAGS)\.(device|gpu)"
+)
 # methods of containers that keep what they are given
 KEEPING = ("append", "appendleft", "add", "insert", "setdefault", "extend")
 
@@ -83,24 +87,30 @@ def _moved(call: ast.Call) -> ast.Attribute:
     return ast.Attribute(ast.Call(call.func, call.args, call.keywords), "to", ast.Load())
 
 
-def with_own_device(made: ast.stmt) -> str | None:
-    """The statement with ``self.device`` for each device written out; None where there is none."""
+def with_own_device(made: ast.stmt, wanted: Callable[[ast.expr], bool]) -> str | None:
+    """The statement with ``self.device`` for each device written in a way that is wanted; None where there is none."""
     tree = copy.deepcopy(made)
     found = False
     for call in list(calls_in(tree)):
         here = ast.parse(HERE, mode="eval").body
-        if isinstance(call.func, ast.Attribute) and call.func.attr == "cuda":
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "cuda" and wanted is is_written_out:
             call.func.attr, call.args, call.keywords, found = "to", [here], [], True
         for position, argument in enumerate(call.args):
-            if _is_device(argument):
+            if wanted(argument):
                 call.args[position], found = here, True
         for word in call.keywords:
-            if _is_device(word.value):
+            if wanted(word.value):
                 word.value, found = here, True
     return spell(tree) if found else None
 
 
-def _is_device(node: ast.expr) -> bool:
+def is_setting(node: ast.expr) -> bool:
+    """Whether an argument is a constant or setting of the program with a device: ``DEVICE``, ``args.device``."""
+    return _SETTING.fullmatch(ast.unparse(node)) is not None
+
+
+def is_written_out(node: ast.expr) -> bool:
+    """Whether an argument is a device written out."""
     return isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("cuda")
 
 

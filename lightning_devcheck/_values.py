@@ -160,6 +160,11 @@ def class_member(cls: type, name: str) -> Any:
     return MISSING
 
 
+def has_device(value: Any) -> bool:
+    """Whether something has a ``.device``, as a LightningModule has."""
+    return class_member(type(value), "device") is not MISSING or attribute(value, "device") is not MISSING
+
+
 def _class_value(cls: type, name: str) -> Any:
     """A class attribute that is data: a tensor, module or container on the class itself."""
     found = class_member(cls, name)

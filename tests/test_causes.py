@@ -65,6 +65,24 @@ CASES = [
         "self.t = nn.Parameter(torch.ones(()))",
     ),
     ("mixed-devices", "h", "h = self.net(x).cpu()", "", "cpu", "h = self.net(x)"),
+    ("mixed-devices", "x", "x = x.to(DEVICE)", "", "cpu", "x = x.to(self.device)"),
+    ("wrong-rank-device", "x", "x = x.to(args.device)", "", "cuda:0", "x = x.to(self.device)"),
+    (
+        "mixed-devices",
+        "self.crit.weight",
+        "crit = nn.CrossEntropyLoss(weight=torch.ones(3))",
+        "",
+        "cpu",
+        "self.crit = nn.CrossEntropyLoss(weight=torch.ones(3))  (in __init__; then use self.crit)",
+    ),
+    (
+        "mixed-devices",
+        "STATS.mean",
+        "STATS = Stats(torch.zeros(3))",
+        "",
+        "cpu",
+        'self.register_buffer("mean", STATS.mean, persistent=False)  (in __init__; then use self.mean)',
+    ),
     (
         "mixed-devices",
         "torch.zeros(1)",
@@ -85,7 +103,20 @@ def test_fix_is_a_line_to_paste(rule, name, made, used, device, fix):
     assert why
 
 
-@pytest.mark.parametrize("line", ["", "def step(x):", "for a in b:", "torch.zeros(", "x = y", "]]", "\x00"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "def step(x):",
+        "for a in b:",
+        "torch.zeros(",
+        "x = y",
+        "]]",
+        "\x00",
+        "x = x.to(device)",
+        "x = x.to(y.device)",
+    ],
+)
 def test_lines_that_say_nothing(line):
     """A line that makes nothing on a device, or is no whole statement, leaves the rule's own words."""
     assert cause_of("mixed-devices", "x", Origin("train.py", 1, line), None, "cpu", "cuda:1") == ("", "")

@@ -199,3 +199,84 @@ def test_attribute_set_by_the_base():
     """super().__setattr__ gives an attribute its value."""
     module = Hidden()
     assert explained(module.scaled, module).origin.line == 'super().__setattr__("scale", torch.ones(4))  # set'
+
+
+def counted(n):
+    """Make a number without a device."""
+    return torch.ones(n)  # made
+
+
+def shifted(x, device):
+    """Make a shift without the device that is at hand."""
+    shift = torch.ones(4)
+    return x + shift
+
+
+def test_line_in_a_function_that_has_returned():
+    """A function without self is to be handed the device: its caller has it."""
+    assert explained(lambda x: x * counted(4)).fix == (
+        "return torch.ones(n, device=device)\n(device: a new argument of counted, from its caller)"
+    )
+
+
+def test_line_in_a_function_that_knows_the_device():
+    """A variable that holds the device is what the fix uses."""
+    assert explained(lambda x: shifted(x, x.device)).fix == "shift = torch.ones(4, device=device)"
+
+
+def test_line_in_a_function_that_knows_another_device():
+    """A variable that holds another device is of no use to the fix."""
+    assert explained(lambda x: shifted(x, torch.device("cpu"))).fix == "shift = torch.ones(4, device=x.device)"
+
+
+class Shift(nn.Module):
+    """A plain module has no device."""
+
+    def forward(self, x):
+        """Shift."""
+        shift = torch.ones(4)
+        return x + shift
+
+
+def test_line_in_a_plain_module():
+    """A plain module has no self.device: the fix takes that of what the culprit met."""
+    module = Shift()
+    assert explained(module, module).fix == "shift = torch.ones(4, device=x.device)"
+
+
+class Spread(nn.Module):
+    """A model whose parts are on two devices."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(4, 4, bias=False)
+        self.second = nn.Linear(4, 4)
+
+    def forward(self, x):
+        """Add what the first part gives to what the second gives, which is elsewhere."""
+        self.first.to("cuda:0")
+        self.second.to("cuda:1")
+        skip = self.first(x.to("cuda:0"))
+        out = self.second(skip.to("cuda:1"))
+        return out + skip
+
+
+def test_model_on_two_devices():
+    """In a model that is spread over devices what a part returns has to be moved; no written-out device is blamed."""
+    module = Spread()
+    finding = explained(module, module)
+    assert (finding.rule, finding.name) == ("mixed-devices", "skip")
+    assert finding.fix == "skip.to(out.device), where it meets the others"
+    assert finding.why == "The model is spread over cuda:0 and cuda:1: what a part returns moves on by hand."
+
+
+def test_model_on_one_device():
+    """In a model that is on one device a written-out device is the mistake."""
+    module = nn.Linear(4, 4)
+
+    def step(x):
+        target = x.to("cuda:0")
+        return module.to(x.device)(x) - target
+
+    finding = explained(step, module)
+    assert (finding.rule, finding.fix) == ("wrong-rank-device", "target = x.to(x.device)")

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from lightning_devcheck._assignments import ADDERS, kind_of, spell
 from lightning_devcheck._explain._calls import own_nodes
 from lightning_devcheck._explain._frames import Frame
+from lightning_devcheck._records import Origin
 from lightning_devcheck._source import parse
 from lightning_devcheck._statements import device_argument, is_factory, is_move
 from lightning_devcheck._values import is_module
@@ -157,6 +158,13 @@ def _set_elsewhere(tree: ast.Module, held: Binding, name: str) -> Binding | None
             if any(isinstance(n, (ast.Nonlocal, ast.Global)) and name in n.names for n in nodes):
                 found += [b for n in nodes for b in _bindings(n, name, function.name)]
     return max((b for b in found if kind_of(b.value) == "value"), key=lambda b: b.lineno, default=None)
+
+
+def takes_self(line: Origin) -> bool:
+    """Whether a line is in a function that has a ``self``."""
+    tree = parse(line.filename)
+    scopes = _scopes(tree, line.lineno) if tree else []
+    return any(_takes(scope.args, "self") for scope in scopes if not isinstance(scope, ast.Module))
 
 
 def _takes(arguments: ast.arguments, name: str) -> bool:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import functools
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from lightning_devcheck._causes import cause_of
 from lightning_devcheck._devices import device_of, normalize
-from lightning_devcheck._explain._bindings import find_binding
+from lightning_devcheck._explain._bindings import find_binding, takes_self
 from lightning_devcheck._explain._calls import method_of
 from lightning_devcheck._explain._frames import Frame
 from lightning_devcheck._explain._locate import Named
@@ -22,8 +25,9 @@ from lightning_devcheck._explain._names import Search
 from lightning_devcheck._records import Finding, Operand, Operator, Origin, describe
 from lightning_devcheck._rules import make_finding
 from lightning_devcheck._source import is_installed, method_line
+from lightning_devcheck._statements import parse_line, spell
 from lightning_devcheck._tree import ModuleTree
-from lightning_devcheck._values import dtype_of, is_a, registered, shape_of
+from lightning_devcheck._values import dtype_of, has_device, is_a, read, registered, shape_of
 
 Pair = tuple[str, torch.Tensor]
 TRANSFER = "transfer_batch_to_device"
@@ -130,9 +134,13 @@ class Scene:
         rule = given.pop("rule", "") or self._rule(named, tensor, where)
         others = list(others)
         if rule == "batch-device" and named.origin is None:
-            named = dataclasses.replace(named, origin=_own_transfer(self.root))
+            named = replace(named, origin=_own_transfer(self.root))
         why, fix = self.words(rule, named, str(where))
         fix = self._pasteable(fix, named)
+        if rule == "mixed-devices" and self._is_spread(named, where):
+            named = _as_assigned(named)
+            why = f"The model is spread over {where} and {self.expected}: what a part returns moves on by hand."
+            fix = f"{named.name}.to({others[0][0] if others else 'other'}.device), where it meets the others"
         unknown = "device" if rule == "collective-device" else "the model's device"
         fields = {
             "severity": "error",
@@ -158,30 +166,47 @@ class Scene:
         return why or self.match.message.cause, fix or self.match.message.fix
 
     def _pasteable(self, fix: str, named: Named) -> str:
-        """A fix without ``self`` where the user's code has none: the device is that of what the culprit met."""
-        frames = [frame for _, frame in self.user_frames]
-        if not frames or named.origin is None or "self" in frames[0].names:
+        """A fix without ``self.device`` where the user's code has none: the device is that of what the culprit met."""
+        frames, made = [frame for _, frame in self.user_frames], named.origin
+        if not frames or made is None:
             return fix
-        other = self._right_before(frames[0], named.origin)
-        has_module = named.kind == "attribute" or any("self" in frame.names for frame in frames)
-        if fix.startswith("self.register_buffer") and not has_module:
-            return f"{named.name}.to({other}.device)" if other else fix
-        local = named.origin.function == frames[0].code.co_name.strip("<>").replace("module", "")
-        return fix.replace("self.device", f"{other}.device") if local and other else fix
+        if fix.startswith("self.register_buffer"):
+            other = self._right_before(frames[0], made)
+            has_module = named.kind == "attribute" or any("self" in frame.names for frame in frames)
+            return f"{named.name}.to({other})" if other and not has_module else fix
+        place = next((frame for frame in frames if _is_in(made, frame)), None)
+        if "self.device" not in fix or (place is not None and has_device(place.lookup("self"))):
+            return fix
+        other = self._right_before(place, made) if place is not None else ""
+        if other or takes_self(made) or not made.function:
+            return fix.replace("self.device", other or "self.device")
+        return f"{fix.replace('self.device', 'device')}\n(device: a new argument of {made.function}, from its caller)"
 
     def _right_before(self, frame: Frame, made: Origin) -> str:
-        """A variable of a frame that held a tensor where it should be when a line ran."""
+        """The device where it should be, as a variable of a frame knew it when a line ran."""
+        found = ""
         for name, value in frame.names.items():
-            if is_a(value, torch.Tensor) and device_of(value) == self.expected:
+            is_device = type(value) is torch.device and normalize(value) == self.expected
+            if is_device or (is_a(value, torch.Tensor) and device_of(value) == self.expected):
                 binding = find_binding(frame, name)
                 if binding is not None and (binding.kind == "argument" or binding.lineno < made.lineno):
-                    return name
-        return ""
+                    found = name if is_device else found or f"{name}.device"
+        return found
 
     def operators(self) -> tuple[Operator, ...]:
         """Torch's operator that the message names."""
         name = self.match.operator or self.match.node.removesuffix("Backward")
         return (Operator(name),) if name else ()
+
+    def _is_spread(self, named: Named, where: torch.device | None) -> bool:
+        """Whether one process trains parts of the model on both devices, and this is what one of them computed."""
+        if _as_assigned(named).kind not in ("local", "call") or (dist.is_available() and dist.is_initialized()):
+            return False
+        modules = ModuleTree(self.root).modules if self.root is not None else []
+        held = [p for m in modules for p in registered(m, "_parameters").values() if read(p, "requires_grad")]
+        here, there = where, self.expected
+        siblings = here is not None and there is not None and here.type == there.type and here != there
+        return siblings and {here, there} <= {device_of(p) for p in held}
 
     def _rule(self, named: Named, tensor: torch.Tensor | None, where: torch.device | None) -> str:
         """The rule that says most about where the culprit is kept."""
@@ -193,7 +218,7 @@ class Scene:
             return default
         here = self.expected
         if where is not None and here is not None and where.type == here.type and where.index != here.index:
-            return "wrong-rank-device"
+            return "mixed-devices" if self._is_spread(named, where) else "wrong-rank-device"
         kinds = {"metric": "metric-device", "batch": "batch-device", "registered": "parameter-device"}
         if named.kind in ("attribute", "module") and tensor is not None and is_a(tensor, torch.nn.Parameter):
             return "unregistered-parameter"
@@ -206,6 +231,20 @@ def _own_transfer(root: torch.nn.Module | None) -> Origin | None:
     if root is None or function is None or "super" in function.__code__.co_names:
         return None
     return method_line(type(root), TRANSFER)
+
+
+def _as_assigned(named: Named) -> Named:
+    """What a line assigns, where a culprit is called by the module that computed it."""
+    made = parse_line(named.origin.line) if named.origin and named.kind == "registered" else None
+    if isinstance(made, ast.Assign) and isinstance(made.value, ast.Call) and spell(made.value.func) == named.name:
+        return replace(named, name=spell(made.targets[0]), kind="local")
+    return named
+
+
+def _is_in(line: Origin, frame: Frame) -> bool:
+    """Whether a line is in the function that a frame runs."""
+    function = frame.code.co_name.strip("<>").replace("module", "").replace("lambda", "")
+    return (frame.filename, function) == (line.filename, line.function)
 
 
 def is_own(frame: Frame) -> bool:
