@@ -10,6 +10,7 @@ from lightning_devcheck._devices import device_of
 from lightning_devcheck._explain._backward import blame_backward
 from lightning_devcheck._explain._bindings import base_of
 from lightning_devcheck._explain._locate import Named, locate
+from lightning_devcheck._explain._logged import logged_value
 from lightning_devcheck._explain._made import made_in_place
 from lightning_devcheck._explain._mentions import mentions
 from lightning_devcheck._explain._messages import Match
@@ -33,6 +34,8 @@ def judge(scene: Scene) -> Finding:
         return _gradient(scene)
     if _inside_engine(scene) and (blamed := blame_backward(scene.match, scene.frames, scene.root)) is not None:
         return _blamed(scene, *blamed)
+    if scene.match.message.rule == "collective-device":
+        return logged_value(scene) or _unmet(scene)
     return _mixed(scene)
 
 

@@ -237,6 +237,13 @@ class Search:
                     return found
         return None
 
+    def in_returned(self, inner: Frame, value: ast.expr, line: Origin) -> Origin | None:
+        """The line that made a value of a function that has returned."""
+        search = replace(self, frames=(*self.frames, inner))
+        named = Named("", line, "local")
+        found = search._evidence(len(self.frames), Binding("value", line.lineno, value), named, MAX_STEPS)
+        return None if found is None else found.origin
+
     def _misplaced_module(self, value: ast.expr, frame: Frame) -> str | None:
         """The module whose output this is, where all of the module is on the wrong device."""
         if not isinstance(value, ast.Call):
