@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from lightning_devcheck._statements import is_factory, is_host_copy
+from lightning_devcheck._statements import puts_on_host
 
 REGISTRARS = ("register_buffer", "register_parameter", "add_module", "register_module", "add_state")
 ADDERS = ("append", "appendleft", "extend", "insert", "add", "update", "setdefault")
@@ -47,7 +47,7 @@ def read_assignments(body: Sequence[ast.stmt]) -> dict[str, list[Assignment]]:
     for node in body:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             method = node.name
-        makes = not hasattr(node, "body") and any(is_factory(n) or is_host_copy(n) for n in ast.walk(node))
+        makes = puts_on_host(node)
         for attribute, kind, text in _assigned(node):
             found.setdefault(attribute, []).append(Assignment(kind, node.lineno, method, text, makes))
     for node in getattr(body[0], "body", ()) if body else ():

@@ -54,6 +54,11 @@ def is_host_copy(node: ast.AST) -> bool:
     return is_move(node) and ast.unparse(node).endswith((".cpu()", ".to('cpu')", ".to(device='cpu')"))
 
 
+def puts_on_host(statement: ast.AST) -> bool:
+    """Whether a simple statement makes a tensor and names no device, or copies one to the CPU."""
+    return not hasattr(statement, "body") and any(is_factory(n) or is_host_copy(n) for n in ast.walk(statement))
+
+
 def device_argument(call: ast.Call) -> ast.expr | None:
     """The device that a call names by keyword."""
     return next((word.value for word in call.keywords if word.arg in ("device", "map_location")), None)

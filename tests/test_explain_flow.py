@@ -280,3 +280,64 @@ def test_model_on_one_device():
 
     finding = explained(step, module)
     assert (finding.rule, finding.fix) == ("wrong-rank-device", "target = x.to(x.device)")
+
+
+class Momentum(torch.optim.Optimizer):
+    """An optimizer that makes its state itself, on the CPU."""
+
+    def __init__(self, params):
+        super().__init__(params, {})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        """Add the gradient to the state."""
+        for p in self.param_groups[0]["params"]:
+            state = self.state[p]
+            state["velocity"] = torch.zeros(p.shape)  # made
+            state["velocity"].add_(p.grad)
+
+
+def test_state_that_an_optimizer_makes():
+    """State that the optimizer itself puts on the CPU is named as it is written, with that line."""
+    module = nn.Linear(4, 1)
+
+    def step(x):
+        optimizer = Momentum(module.to(x.device).parameters())
+        module(x).sum().backward()
+        optimizer.step()
+
+    finding = explained(step, module)
+    assert (finding.rule, finding.name) == ("optimizer-device", 'state["velocity"]')
+    assert finding.what == 'state["velocity"], a state of self.weight, is on cpu, its parameter is on cuda:1'
+    assert finding.fix == 'state["velocity"] = torch.zeros(p.shape, device=p.device)'
+
+
+def to_host(module, gradients_in, gradients_out):
+    """A module's backward hook that copies to the CPU."""
+    return tuple(gradient.cpu() for gradient in gradients_in)
+
+
+def test_backward_hook_of_a_module():
+    """Torch calls a module's backward hooks through one of its own: the user's is named."""
+
+    def step(x):
+        layer = nn.Linear(4, 1).to(x.device)
+        layer.register_full_backward_hook(to_host)  # registered
+        layer(x.requires_grad_()).sum().backward()
+
+    finding = explained(step)
+    assert (finding.rule, finding.name) == ("gradient-device", "hook on layer")
+    assert finding.origin.line == "layer.register_full_backward_hook(to_host)  # registered"
+
+
+def test_backward_hook_that_stays():
+    """A module's backward hook that stays on the device is not blamed for another hook."""
+
+    def step(x):
+        layer = nn.Linear(4, 1).to(x.device)
+        layer.register_full_backward_hook(lambda module, before, after: before)
+        hidden = layer(x.requires_grad_())
+        hidden.register_hook(lambda gradient: gradient.cpu())
+        hidden.sum().backward()
+
+    assert explained(step).name == "hook on hidden"

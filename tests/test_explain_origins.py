@@ -168,3 +168,22 @@ def test_one_failure_is_one_finding():
     (error,) = report_of(TwoDevices).errors
     assert (error.rule, error.name) == ("wrong-rank-device", "self.enc.weight")
     assert (error.device, error.expected, error.origin.line) == ("cuda:0", "cuda:1", 'self.enc.to("cuda:0")  # BUG')
+
+
+class AddsLater(Model):
+    """The model's own hook adds to the batch when the rest has been moved."""
+
+    def on_after_batch_transfer(self, batch, dataloader_idx):
+        """Add noise."""
+        return {**batch, "noise": torch.randn(batch["x"].shape)}  # BUG
+
+    def training_step(self, batch, batch_idx):
+        """Add the noise to the input."""
+        return super().training_step({**batch, "x": batch["x"] + batch["noise"]}, batch_idx)
+
+
+def test_part_that_is_added_after_the_move():
+    """A part of the batch that on_after_batch_transfer makes on the CPU did not stay behind: its line made it."""
+    (error,) = report_of(AddsLater).errors
+    assert (error.rule, error.name) == ("mixed-devices", 'batch["noise"]')
+    assert error.fix == 'return {**batch, "noise": torch.randn(batch["x"].shape, device=self.device)}'

@@ -20,7 +20,9 @@ from lightning_devcheck._statements import is_factory, is_move
 from lightning_devcheck._tree import ModuleTree
 from lightning_devcheck._values import inside, is_tensor, read
 
-HOOKS = ("register_hook", "register_post_accumulate_grad_hook", "register_full_backward_hook", "register_prehook")
+HOOKS = frozenset({"register_hook", "register_post_accumulate_grad_hook", "register_prehook"})
+HOOKS |= {"register_full_backward_hook", "register_full_backward_pre_hook", "register_backward_hook"}
+MODULE_HOOK = "hook"  # torch's own name for the hook that runs a module's backward hooks
 
 
 def blame_backward(
@@ -29,6 +31,8 @@ def blame_backward(
     """The backward or hook that a gradient error comes from, and the forward line of its node where recorded."""
     if match.hook is not None:
         hook = next(_hooks(match.hook, frames, root), None)
+        if hook is None and match.hook == MODULE_HOOK:
+            hook = next(_hooks(None, frames, root), None)
         return None if hook is None else (hook, None)
     for node in _nodes(frames):
         used = next(iter(trace_of(node)), None)

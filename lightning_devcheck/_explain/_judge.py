@@ -44,9 +44,10 @@ def _mixed(scene: Scene) -> Finding:
     if met is None:
         return _unmet(scene)
     index, (name, tensor), others = met
-    named = owner_of_state(scene, tensor)
-    if named is not None:
-        return scene.make(named, tensor, others, rule="optimizer-device")
+    state = owner_of_state(scene, tensor)
+    if state is not None:
+        what = f"{state[1]} is on {device_of(tensor)}, its parameter is on {scene.expected}" if state[1] else ""
+        return scene.make(state[0], tensor, others, rule="optimizer-device", what=what)
     named = scene.search(tensor, device_of(tensor)).name(index) or _metric(scene) or Named(name, None, "local")
     return scene.make(named, tensor, _right(scene) or others)
 

@@ -2,33 +2,56 @@
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 
+from lightning_devcheck._assignments import spell, targets_of
 from lightning_devcheck._explain._locate import Named
 from lightning_devcheck._explain._scene import Scene
-from lightning_devcheck._source import method_line
+from lightning_devcheck._source import class_body, class_source, line_of, method_line
+from lightning_devcheck._statements import puts_on_host
 from lightning_devcheck._tree import tensors_of
 from lightning_devcheck._values import is_a, is_module, namespace
 
 
-def owner_of_state(scene: Scene, tensor: torch.Tensor) -> Named | None:
-    """The parameter whose state in a failing optimizer a tensor is; None where it is no such state."""
+def owner_of_state(scene: Scene, tensor: torch.Tensor) -> tuple[Named, str] | None:
+    """The parameter whose state in a failing optimizer a tensor is, and a headline; None where it is no such state.
+
+    Where a line of the user's puts the state on the CPU, that line and what it assigns to are the culprit instead.
+    """
     for frame in scene.frames:
         for owner in (frame.names.get("self"), frame.names.get("optimizer")):
-            parameter = _parameter(owner, tensor) if is_a(owner, torch.optim.Optimizer) else None
-            if parameter is not None:
-                return _named(scene, owner, parameter)
+            found = _parameter(owner, tensor) if is_a(owner, torch.optim.Optimizer) else None
+            if found is not None:
+                key, parameter = found
+                named = _named(scene, owner, parameter)
+                put = next(_lines(type(owner), key), None) or next(_lines(type(scene.root), key), None)
+                return (named, "") if put is None else (put, f"{put.name}, a state of {named.name},")
     return None
 
 
-def _parameter(optimizer: Any, tensor: torch.Tensor) -> torch.Tensor | None:
+def _parameter(optimizer: Any, tensor: torch.Tensor) -> tuple[str, torch.Tensor] | None:
+    """The key of a tensor in an optimizer's state, and the parameter."""
     state: Any = namespace(optimizer).get("state")
     for parameter, held in list(dict.items(state)) if is_a(state, dict) else ():
-        if is_a(held, dict) and any(value is tensor for value in dict.values(held)):
-            return parameter if is_a(parameter, torch.Tensor) else None
+        for key, value in dict.items(held) if is_a(held, dict) and is_a(parameter, torch.Tensor) else ():
+            if value is tensor:
+                return key, parameter
     return None
+
+
+def _lines(owner: type, key: object) -> Iterator[Named]:
+    """The lines of a user's class that put a tensor on the CPU under a key: ``state["sum"] = torch.zeros(3)``."""
+    for source in filter(None, map(class_source, type.__getattribute__(owner, "__mro__"))):
+        function = ""
+        for node in class_body(*source):
+            function = node.name if isinstance(node, ast.FunctionDef) else function
+            for target in targets_of(node) if puts_on_host(node) else ():
+                if isinstance(target, ast.Subscript) and getattr(target.slice, "value", None) == key:
+                    yield Named(spell(target), line_of(source[0], node.lineno, function), "state")
 
 
 def _named(scene: Scene, optimizer: Any, parameter: torch.Tensor) -> Named:

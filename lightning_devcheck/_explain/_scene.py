@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import functools
+import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
@@ -16,21 +17,20 @@ import torch.distributed as dist
 from lightning_devcheck._causes import cause_of
 from lightning_devcheck._devices import device_of, normalize
 from lightning_devcheck._explain._bindings import find_binding, takes_self
-from lightning_devcheck._explain._calls import method_of
 from lightning_devcheck._explain._frames import Frame
 from lightning_devcheck._explain._locate import Named
 from lightning_devcheck._explain._mentions import mentions
 from lightning_devcheck._explain._messages import Match
 from lightning_devcheck._explain._names import Search
+from lightning_devcheck._explain._transfer import added_later, own_transfer
 from lightning_devcheck._records import Finding, Operand, Operator, Origin, describe
 from lightning_devcheck._rules import make_finding
-from lightning_devcheck._source import is_installed, method_line
+from lightning_devcheck._source import is_installed
 from lightning_devcheck._statements import parse_line, spell
 from lightning_devcheck._tree import ModuleTree
 from lightning_devcheck._values import dtype_of, has_device, is_a, read, registered, shape_of
 
 Pair = tuple[str, torch.Tensor]
-TRANSFER = "transfer_batch_to_device"
 
 
 @dataclasses.dataclass
@@ -134,7 +134,9 @@ class Scene:
         rule = given.pop("rule", "") or self._rule(named, tensor, where)
         others = list(others)
         if rule == "batch-device" and named.origin is None:
-            named = replace(named, origin=_own_transfer(self.root))
+            later = added_later(self.root, named.name)
+            rule = "mixed-devices" if later else rule
+            named = replace(named, origin=later or own_transfer(self.root))
         why, fix = self.words(rule, named, str(where))
         fix = self._pasteable(fix, named)
         if rule == "mixed-devices" and self._is_spread(named, where):
@@ -183,15 +185,19 @@ class Scene:
         return f"{fix.replace('self.device', 'device')}\n(device: a new argument of {made.function}, from its caller)"
 
     def _right_before(self, frame: Frame, made: Origin) -> str:
-        """The device where it should be, as a variable of a frame knew it when a line ran."""
-        found = ""
+        """The device where it should be, as a variable of a frame knew it when a line ran.
+
+        A variable that holds the device goes first, then a tensor that the line mentions, then the one made last.
+        """
+        found: list[tuple[bool, bool, int, str]] = []
         for name, value in frame.names.items():
             is_device = type(value) is torch.device and normalize(value) == self.expected
             if is_device or (is_a(value, torch.Tensor) and device_of(value) == self.expected):
                 binding = find_binding(frame, name)
                 if binding is not None and (binding.kind == "argument" or binding.lineno < made.lineno):
-                    found = name if is_device else found or f"{name}.device"
-        return found
+                    mentioned = re.search(rf"\b{name}\b", made.line) is not None
+                    found.append((is_device, mentioned, binding.lineno, name if is_device else f"{name}.device"))
+        return max(found)[-1] if found else ""
 
     def operators(self) -> tuple[Operator, ...]:
         """Torch's operator that the message names."""
@@ -223,14 +229,6 @@ class Scene:
         if named.kind in ("attribute", "module") and tensor is not None and is_a(tensor, torch.nn.Parameter):
             return "unregistered-parameter"
         return kinds.get(named.kind, default)
-
-
-def _own_transfer(root: torch.nn.Module | None) -> Origin | None:
-    """Where a module's own ``transfer_batch_to_device`` returns the batch, if it does all of that itself."""
-    function = method_of(root, TRANSFER) if root is not None else None
-    if root is None or function is None or "super" in function.__code__.co_names:
-        return None
-    return method_line(type(root), TRANSFER)
 
 
 def _as_assigned(named: Named) -> Named:
