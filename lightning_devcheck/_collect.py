@@ -12,7 +12,7 @@ import torch.multiprocessing
 
 from lightning_devcheck._callback import DeviceCheck
 from lightning_devcheck._compat import callback_bases
-from lightning_devcheck._deadline import limit_join, note_line_when_late
+from lightning_devcheck._deadline import limit_join, note_line_when_asked
 from lightning_devcheck._explain import explain
 from lightning_devcheck._reads import ReadCounter
 from lightning_devcheck._records import Finding
@@ -98,7 +98,7 @@ def forked_ranks(folder: Path, timeout_s: float = FOREVER_S) -> tuple[Any, str, 
 
     @functools.wraps(original)
     def start_processes(fn: Any, args: Any = (), nprocs: int = 1, *rest: Any, **kwargs: Any) -> Any:
-        context = original(_explaining, (fn, folder, nprocs, timeout_s, *args), nprocs, *rest, **kwargs)
+        context = original(_explaining, (fn, folder, nprocs, *args), nprocs, *rest, **kwargs)
         if context is not None:
             limit_join(context, folder, timeout_s)
         return context
@@ -106,9 +106,9 @@ def forked_ranks(folder: Path, timeout_s: float = FOREVER_S) -> tuple[Any, str, 
     return torch.multiprocessing, "start_processes", start_processes
 
 
-def _explaining(index: int, fn: Any, folder: Path, nprocs: int, timeout_s: float, *args: Any) -> None:
+def _explaining(index: int, fn: Any, folder: Path, nprocs: int, *args: Any) -> None:
     try:
-        note_line_when_late(functools.partial(fn, index, *args), index, folder, timeout_s)
+        note_line_when_asked(functools.partial(fn, index, *args), index, folder)
     except Exception as error:
         save_explained(error, folder, world_size=nprocs, global_rank=index)
         raise

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import functools
 import linecache
+import os
 import re
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -23,21 +26,24 @@ PATIENCE_S = 5.0
 POLL_S = 0.05
 
 
-def note_line_when_late(step: Callable[[], object], rank: int, folder: Path, timeout_s: float) -> None:
-    """Run a step; where it is not done in time, write down where it is."""
+def note_line_when_asked(step: Callable[[], object], rank: int, folder: Path) -> None:
+    """Run a step; a process that its parent asks meanwhile writes down where it is.
+
+    A timer of the fault handler would not do: one that runs in the parent makes a forked process wait for ever.
+    """
     with _stack_file(folder, rank).open("w", encoding="utf-8") as file:
-        faulthandler.dump_traceback_later(timeout_s, file=file)
+        faulthandler.register(signal.SIGUSR2, file=file)
         try:
             step()
         finally:
-            faulthandler.cancel_dump_traceback_later()
+            faulthandler.unregister(signal.SIGUSR2)
 
 
 def limit_join(context: Any, folder: Path, timeout_s: float) -> None:
     """Have the ``join`` of processes that torch started raise when time is up.
 
     Args:
-        context: The ``ProcessContext``, each of whose processes runs `note_line_when_late`.
+        context: The ``ProcessContext``, each of whose processes runs `note_line_when_asked`.
         folder: Where they write.
         timeout_s: Seconds from now.
     """
@@ -58,6 +64,9 @@ def limit_join(context: Any, folder: Path, timeout_s: float) -> None:
 def _end_all(processes: list[Any], folder: Path, timeout_s: float) -> str:
     """End the processes that still run, and say where each was."""
     late = [rank for rank, process in enumerate(processes) if process.is_alive()]
+    for rank in late:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(processes[rank].pid, signal.SIGUSR2)
     _wait_for([_stack_file(folder, rank) for rank in late])
     for process in processes:
         process.kill()

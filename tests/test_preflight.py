@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import multiprocessing
 import re
 import threading
@@ -132,6 +133,16 @@ def test_ranks(strategy):
     assert [(f.rule, f.global_rank) for f in report.findings][:1] == [("wrong-rank-device", 1)]
     assert report.world_size == 2
     assert preflight(FrozenTeacher, make_loader(8), strategy=strategy).ok
+
+
+@pytest.mark.ddp
+def test_ranks_under_a_timer_of_the_fault_handler():
+    """A process whose fault handler waits for a time, as pytest's ``faulthandler_timeout`` has it, can start ranks."""
+    faulthandler.dump_traceback_later(600)
+    try:
+        assert preflight(Clean, make_loader(8), strategy="ddp", timeout_s=60).ok
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
 @pytest.mark.ddp
