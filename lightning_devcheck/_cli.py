@@ -21,6 +21,9 @@ CLEAN, FINDINGS, USAGE, FAILED, INTERRUPTED = 0, 1, 2, 3, 130
 EXIT_CODES = """\
 exit codes: 0 nothing found, 1 findings, 2 wrong usage, 3 the script failed for another reason or did not end in time
 """
+RUN_USAGE = """\
+lightning-devcheck run [options] script.py [args...]
+       lightning-devcheck run [options] -m package.module [args...]"""
 RUN_EXAMPLES = """\
 examples:
   lightning-devcheck run train.py --lr 0.1
@@ -63,6 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     run = commands.add_parser(
         "run",
         help="run a training script on simulated GPUs for a few steps",
+        usage=RUN_USAGE,
         description="Run an unmodified training script for a few steps on simulated CUDA devices. No GPU is needed.\n"
         "Its Trainer does not log, saves no checkpoint, and starts its processes on simulated devices too.",
         epilog=RUN_EXAMPLES + "\n" + EXIT_CODES,

@@ -198,6 +198,16 @@ def test_page_works_when_followed(page, tmp_path):
             assert (command, missing(expected, output)) == (command, None), output
 
 
+def test_shown_help_is_the_help(tmp_path):
+    """A page that shows a command's help shows all of it, and nothing else."""
+    shown = [one for page in PAGES for block in blocks(page, "console") for one in sessions(block)]
+    helps = [(command, lines) for command, lines in shown if command.endswith(" --help")]
+    assert helps
+    for command, lines in helps:
+        _, output = run(command, tmp_path)
+        assert [plain(line) for line in output.splitlines() if line.strip()] == lines, command
+
+
 def test_readme_shows_what_its_command_prints(tmp_path):
     """The report below the README's first command is the one that the command prints."""
     (tmp_path / "examples").symlink_to(ROOT / "examples")
@@ -205,6 +215,8 @@ def test_readme_shows_what_its_command_prints(tmp_path):
     command = next(command for command in commands(readme) if command.startswith("lightning-devcheck"))
     shown = next(blocks(readme, "text"))
     _, output = run(command, tmp_path)
+    if sys.version_info < (3, 11):  # ast.unparse brackets a tuple that a loop assigns
+        output = output.replace("for (i, term) in", "for i, term in")
     assert missing([plain(line) for line in shown.splitlines() if line], output) is None, output
 
 
