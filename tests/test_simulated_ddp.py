@@ -116,7 +116,8 @@ def test_a_gloo_group_takes_cpu_tensors():
     with simulate_cuda(devices=1):
         dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
         try:
-            dist.all_reduce(torch.ones(2))
+            total = torch.ones(2)  # kept: before torch 2.8 a group that frees its tensors at its end waits for ever
+            dist.all_reduce(total)
         finally:
             dist.destroy_process_group()
 
