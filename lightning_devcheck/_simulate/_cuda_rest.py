@@ -23,6 +23,7 @@ NOT_SIMULATED = {
     "ExternalStream": "use torch.cuda.Stream",
     "get_stream_from_external": "use torch.cuda.Stream",
     "MemPool": "leave it out for the run",
+    "MemPoolContext": "leave it out for the run",
     "use_mem_pool": "leave it out for the run",
     "CUDAPluggableAllocator": "leave it out for the run",
     "change_current_allocator": "leave it out for the run",

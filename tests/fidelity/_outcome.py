@@ -6,7 +6,9 @@ import re
 from dataclasses import dataclass
 
 ABOUT_DEVICES = re.compile(
-    r"same device|device ?type|on (the )?(cpu|cuda)|devices?[ ,]|CPU scalars|CPU tensor|is_cuda|cuda:\d", re.IGNORECASE
+    r"same device|device ?type|on (the )?(cpu|cuda)|devices?[ ,]|CPU scalars|CPU tensor|is_cuda|cuda:\d"
+    r"|type \(torch\.cuda\.\w+\)",  # a convolution's words before torch 2.7
+    re.IGNORECASE,
 )
 
 
