@@ -34,6 +34,15 @@ def test_views_of_weights_made_before(name, values):
         assert not view.is_inference()
 
 
+def test_reading_values_that_are_not_there():
+    """Without values a read inside gets the stand-in that it gets outside, and tensors are taken for different."""
+    with simulate_cuda(values=False), pytest.warns(UserWarning, match="this simulation has no values"):
+        x = torch.ones(3, device="cuda")
+        with torch.inference_mode():
+            given = [x.sum().item(), bool(x.sum() > 0), torch.allclose(x, x.clone()), torch.equal(x, x.clone())]
+    assert given == [1.0, False, False, False]
+
+
 def test_what_is_made_inside_is_an_inference_tensor():
     """New tensors and views of them may not be used in training afterwards, as on a real device."""
     with simulate_cuda():

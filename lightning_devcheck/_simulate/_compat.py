@@ -118,6 +118,8 @@ QUESTIONS: frozenset[Any] = frozenset(
 def composing_key(func: Any) -> Any:
     """The dispatch key of the kernel that composes an operator of others, or None."""
     name = func.name()
+    if not torch._C._dispatch_has_kernel(name):  # ``aten.dim`` and its like are no operators to the dispatcher
+        return None
     found = (key for key in COMPOSING if torch._C._dispatch_has_kernel_for_dispatch_key(name, key))
     return next((getattr(torch._C.DispatchKey, key) for key in found), None)
 

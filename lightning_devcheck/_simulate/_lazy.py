@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
+from lightning_devcheck._compat import default_device
 from lightning_devcheck._simulate._module import become
 from lightning_devcheck._simulate._state import cuda_device, running
 
@@ -27,7 +28,7 @@ def _making(original: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(original)
     def make(cls: Any, requires_grad: bool = True, device: Any = None, dtype: Any = None, **kwargs: Any) -> Any:
-        wanted = torch.get_default_device() if device is None else device
+        wanted = default_device() if device is None else device
         wanted = torch.device("cuda", wanted) if isinstance(wanted, int) else cuda_device(wanted)
         made = original(cls, requires_grad, "cpu" if wanted is not None else device, dtype, **kwargs)
         if wanted is not None:

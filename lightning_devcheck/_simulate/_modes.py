@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
+from lightning_devcheck._compat import default_device
 from lightning_devcheck._simulate._compat import (
     QUESTIONS,
     SET_DATA,
@@ -135,8 +136,8 @@ class FunctionMode(TorchFunctionMode):
         source = data if isinstance(data, SimulatedTensor) else None
         if source is not None and func is not torch.tensor and device is None:
             return func(data, *rest, **kwargs)
-        if device is None and source is None and cuda_device(torch.get_default_device()) is not None:
-            device = torch.get_default_device()  # of `torch.set_default_device`, whose mode lies below this one
+        if device is None and source is None and cuda_device(default_device()) is not None:
+            device = default_device()  # of `torch.set_default_device`, whose mode lies below this one
         options = {} if device is None else {"device": "cpu"}
         plain = func(_plain(data), *rest, **kwargs, **options)
         if type(device) is int:

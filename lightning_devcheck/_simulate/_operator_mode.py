@@ -32,11 +32,11 @@ class OperatorMode(TorchDispatchMode):
             return self._run(func, args, kwargs or {})
 
     def _run_or_take_apart(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        """Run one operator; in inference mode torch hands over whole some that autocast and views concern in parts."""
+        """Run one operator; inference mode hands over whole some that autocast, views and `item` concern in parts."""
         casts = self._here.casts
         # what views an ordinary tensor is an ordinary tensor, and what is computed from it none
         ordinary = torch.is_inference_mode_enabled() and is_view(func) and not args[0].is_inference()
-        if is_composed(func) and (casts or ordinary):
+        if is_composed(func) and (casts or ordinary or self._run is not run):
             with with_autocast() if casts else contextlib.nullcontext():
                 return run_parts(func, args, kwargs)
         with torch.inference_mode(False) if ordinary else contextlib.nullcontext():

@@ -106,6 +106,7 @@ def _nothing(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
 SELECTIONS: dict[str, Callable[[Any, Sequence[Any], dict[str, Any]], Any]] = {
     "aten::_local_scalar_dense": _read,
     "aten::equal": _equal,
+    "aten::allclose": _equal,
     "aten::nonzero": _nonzero,
     "aten::masked_select": _masked_select,
     "aten::index": _index,
