@@ -51,6 +51,17 @@ def node_device(node: Any) -> torch.device | None:
     return metadata[0].device if metadata else None
 
 
+def default_device() -> torch.device:
+    """The device of tensors that are made without a word about devices.
+
+    `torch.get_default_device` of torch 2.6 fails in a thread where the default was set and taken back.
+    """
+    try:
+        return torch.get_default_device()
+    except AttributeError:
+        return torch.device("cpu")
+
+
 def owned_tensors(module: torch.nn.Module) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
     """The parameters and the buffers of a module and all its parts; one that is shared as often as it is registered.
 

@@ -385,6 +385,7 @@ def test_index_lists_and_default_device(cuda):
         assert torch.tensor([1.0]).device == torch.ones(1).device == torch.device("cuda", 0)
     finally:
         torch.set_default_device(None)
+    assert torch.tensor([1.0]).device == torch.ones(1).device == torch.device("cpu")
 
 
 def test_lazy_conjugates_keep_their_values(cuda):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 
 import pytest
@@ -78,12 +79,14 @@ def test_a_checkpoint_of_another_version(tmp_path):
     checkpoint["callbacks"]["DeviceCheck"] = {"checked": {"steps": 7}, "format": 99}
     torch.save(checkpoint, path)
     check = DeviceCheck()
-    make_trainer(callbacks=check, max_epochs=2).fit(Clean(), make_loader(2), ckpt_path=path, weights_only=True)
+    trainer = make_trainer(callbacks=check, max_epochs=2)
+    only = {"weights_only": True} if "weights_only" in inspect.signature(trainer.fit).parameters else {}  # Lightning 2.6
+    trainer.fit(Clean(), make_loader(2), ckpt_path=path, **only)
     assert check.report.checked["steps"] == 2
 
 
 @pytest.mark.parametrize("stage", ["validate", "test", "predict"])
-def test_other_stages(stage):
+def test_other_stages(stage, capfd):
     """Outside of fit a clean model is quiet, and a device error of torch gets its report as a note."""
 
     class Staged(Clean):
@@ -107,8 +110,10 @@ def test_other_stages(stage):
         model.mistake = True
         with pytest.raises(RuntimeError) as info:
             run(model)
-    assert "offset" in "".join(info.value.__notes__)
-    assert "# BUG" in "".join(info.value.__notes__)
+    # Python 3.10 has no notes: there the report is printed
+    said = "".join(info.value.__notes__) if hasattr(info.value, "add_note") else capfd.readouterr().err
+    assert "offset" in said
+    assert "# BUG" in said
 
 
 def test_several_fits():

@@ -50,6 +50,7 @@ def test_fsdp_1():
     assert sorted(found) == sorted([(kept, str(["loss-device loss"] * 3)) for kept in ("False", "True")] * 2)
 
 
+@pytest.mark.skipif(torch.__version__ < "2.7", reason="fully_shard of torch 2.6 asks the CPU for streams of CUDA's")
 @pytest.mark.parametrize("mistake", [False, True], ids=["clean", "mistake"])
 def test_fsdp_2(mistake):
     """FSDP 2 under ModelParallelStrategy: quiet where all is right, both ranks report a loss that is elsewhere."""

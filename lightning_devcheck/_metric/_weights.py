@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lightning_devcheck._compat import default_device
+
 RESERVED = "loss"  # the name of the total
 WITHOUT_FLOAT64 = {"mps"}  # device types; sums are held in two float32 there
 
@@ -41,7 +43,7 @@ class Weights(MutableMapping[str, float]):
         self.names = tuple(self._values)
         self.changed = False  # whether one was ever set; then they belong on the checkpoint
         # [1 + K]: the first belongs to the number of samples, which is no part of the total
-        self.tensor = torch.tensor([0.0, *self._values.values()], dtype=best_dtype(torch.get_default_device()))
+        self.tensor = torch.tensor([0.0, *self._values.values()], dtype=best_dtype(default_device()))
         self._copies: dict[Any, Tensor] = {}
         self.latest: Tensor | None = None  # the copy used last, until a weight is set
 

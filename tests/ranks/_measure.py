@@ -15,7 +15,8 @@ from pathlib import Path
 SCRIPT = Path(__file__).parents[1] / "helpers" / "ranks.py"
 ROOT = SCRIPT.parents[2]
 LAUNCHERS = ("ddp", "ddp_fork", "ddp_spawn", "torchrun")
-REPORT = re.compile(r"DeviceMismatchError: (.*?Rule: [^\n]*)", re.DOTALL)
+# torchmetrics 1.4 brings a package that has Python put a new line before an exception's message
+REPORT = re.compile(r"DeviceMismatchError:\s+(.*?Rule: [^\n]*)", re.DOTALL)
 # torch puts it before each line of a traceback
 PREFIX = re.compile(r"^\[rank\d+\]: ?", re.MULTILINE)
 POLL_S = 0.02
