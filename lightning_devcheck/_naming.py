@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 
 from lightning_devcheck._records import Origin
 from lightning_devcheck._source import class_body, class_source, line_of, parse
@@ -13,9 +15,10 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 MOVES = ("cpu", "to", "cuda", "type_as", "numpy")
 # what reads values from a device: methods, functions, and methods that lead there
 READING_METHODS = {"item", "tolist", "cpu", "numpy", "nonzero", "to", "unique"}
+SURE_READS = {"item", "tolist", "cpu", "numpy", "nonzero"}  # the others read in some cases only
 READING_FUNCTIONS = {"float", "int", "bool", "print", "str", "repr", "format", "round", "range", "list", "min", "max"}
 PASSING_METHODS = {"detach", "clone", "float", "double", "half", "sum", "mean", "max", "min", "argmax", "abs", *MOVES}
-PASSING_METHODS |= {"any", "all", *READING_METHODS}
+PASSING_METHODS |= {"any", "all", "pow", "sqrt", "exp", "square", "view", "flatten", "squeeze", *READING_METHODS}
 LIBRARIES = {"torch", "F", "np", "math"}
 
 
@@ -46,11 +49,19 @@ def name_read(place: Origin) -> str:
     if isinstance(statement, ast.AugAssign) and _copies(statement.value):
         target = statement.target
         return ast.unparse(target.value if isinstance(target, ast.Subscript) else target)
-    found = next(_read_in(statement), None) if statement is not None else None
+    found = _first_read(statement, function, place) if statement is not None else None
     if found is None:
         return bare(place.line)
     container = _iterated(function, found, place) if isinstance(found, ast.Name) else None
     return ast.unparse(container or found)
+
+
+def _first_read(statement: ast.stmt, function: ast.AST | None, place: Origin) -> ast.expr | None:
+    """What a statement reads for certain; else what it decides by or shows, moves, or takes as an index."""
+    certain = next(_called_on(statement, SURE_READS), None)
+    decided = next(itertools.chain(_decided_by(statement), _shown(statement, function)), None)
+    moved = next(_called_on(statement, READING_METHODS - SURE_READS), None)
+    return certain or decided or moved or next(_indices(statement, function, place), None)
 
 
 def bare(line: str) -> str:
@@ -66,21 +77,54 @@ def _copies(value: ast.expr) -> bool:
     return isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in ("cpu", "to")
 
 
-def _read_in(statement: ast.AST) -> Iterator[ast.expr]:
-    """The expressions that a statement reads, of its own lines only."""
+def _called_on(statement: ast.AST, methods: AbstractSet[str]) -> Iterator[ast.expr]:
+    """What a statement calls one of some methods on."""
     for node in _own_nodes(statement):
-        if isinstance(node, ast.Call):
-            function = node.func
-            if isinstance(function, ast.Attribute) and function.attr in READING_METHODS:
-                yield _source_of(function.value)
-            elif isinstance(function, ast.Name) and function.id in READING_FUNCTIONS:
-                yield from (
-                    _source_of(value) for value in node.args if not isinstance(value, (ast.Constant, ast.JoinedStr))
-                )
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in methods:
+            yield _source_of(node.func.value)
+
+
+def _decided_by(statement: ast.AST) -> Iterator[ast.expr]:
+    """Conditions, and what functions of Python's own read."""
+    for node in _own_nodes(statement):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in READING_FUNCTIONS:
+            yield from (_source_of(v) for v in node.args if not isinstance(v, (ast.Constant, ast.JoinedStr)))
         elif isinstance(node, (ast.If, ast.While, ast.IfExp, ast.Assert)):
             yield _source_of(node.test)
-        elif isinstance(node, ast.FormattedValue):
-            yield _source_of(node.value)
+
+
+def _shown(statement: ast.AST, function: ast.AST | None) -> list[ast.expr]:
+    """What a statement writes into a text, variables of the function first: a step's number comes from outside."""
+    found: list[ast.expr] = []
+    for node in _own_nodes(statement):
+        if isinstance(node, ast.FormattedValue):
+            found.append(_source_of(node.value))
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "format":
+            found += map(_source_of, node.args) if _is_text(node.func.value) else ()
+        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and _is_text(node.left):
+            found += map(_source_of, node.right.elts if isinstance(node.right, ast.Tuple) else [node.right])
+    assigned = {ast.unparse(n) for n in ast.walk(function) if _is_assigned(n)} if function is not None else set()
+    return sorted(found, key=lambda value: ast.unparse(value) not in assigned)
+
+
+def _is_text(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+
+
+def _is_assigned(node: ast.AST) -> bool:
+    return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+
+
+def _indices(statement: ast.AST, function: ast.AST | None, place: Origin) -> Iterator[ast.expr]:
+    """What a statement takes as an index, besides numbers that a loop counts; nothing where a call may read as well."""
+    nodes = list(_own_nodes(statement))
+    for node in () if any(isinstance(n, ast.Call) and _worked_on(n) is None for n in nodes) else nodes:
+        indices = node.slice if isinstance(node, ast.Subscript) else None
+        for index in indices.elts if isinstance(indices, ast.Tuple) else [indices]:
+            counted = _iterated(function, index, place) if isinstance(index, ast.Name) else None
+            numbers = counted is not None and ast.unparse(counted).startswith(("range(", "enumerate("))
+            if index is not None and not isinstance(index, (ast.Constant, ast.Slice)) and not numbers:
+                yield index
 
 
 def _own_nodes(statement: ast.AST) -> Iterator[ast.AST]:
