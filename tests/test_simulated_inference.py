@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -34,13 +36,28 @@ def test_views_of_weights_made_before(name, values):
         assert not view.is_inference()
 
 
+@torch.inference_mode()
+def read(x):
+    """What four ways to read give."""
+    return [x.sum().item(), bool(x.sum() > 0), torch.allclose(x, x.clone()), torch.equal(x, x.clone())]
+
+
 def test_reading_values_that_are_not_there():
     """Without values a read inside gets the stand-in that it gets outside, and tensors are taken for different."""
-    with simulate_cuda(values=False), pytest.warns(UserWarning, match="this simulation has no values"):
-        x = torch.ones(3, device="cuda")
-        with torch.inference_mode():
-            given = [x.sum().item(), bool(x.sum() > 0), torch.allclose(x, x.clone()), torch.equal(x, x.clone())]
-    assert given == [1.0, False, False, False]
+    with simulate_cuda(values=False):
+        with pytest.warns(UserWarning, match="this simulation has no values"):
+            given = read(torch.ones(3, device="cuda"))
+        assert given == [1.0, False, False, False]
+
+
+def test_reading_later_what_was_made_inside():
+    """A result of validation is read after it, with values or without."""
+    for values, read in ((True, 3.0), (False, 1.0)):
+        with simulate_cuda(values=values), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with torch.inference_mode():
+                made = torch.ones(3, device="cuda").sum()
+            assert made.item() == read
 
 
 def test_what_is_made_inside_is_an_inference_tensor():

@@ -14,8 +14,10 @@ from lightning_devcheck._simulate._state import active
 from lightning_devcheck._source import METRICS, is_framework, library_of, line_of
 
 # operators whose result, or its shape, the host has to know
-HOST_READS = {f"aten::{name}" for name in ("_local_scalar_dense", "nonzero", "masked_select", "equal", "allclose", "is_nonzero")}
-HOST_READS |= {f"aten::{name}" for name in ("_unique2", "unique_dim", "unique_consecutive", "unique_dim_consecutive")}
+HOST_READS = {f"aten::{name}" for name in ("_local_scalar_dense", "nonzero", "masked_select", "equal", "is_nonzero")}
+HOST_READS |= {
+    f"aten::{name}" for name in ("allclose", "_unique2", "unique_dim", "unique_consecutive", "unique_dim_consecutive")
+}
 NO_VALUES = "this simulation has no values"
 MASKS = (torch.bool, torch.uint8)
 

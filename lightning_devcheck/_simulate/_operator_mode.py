@@ -20,6 +20,7 @@ class OperatorMode(TorchDispatchMode):
     def __init__(self, simulation: Simulation) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._run = run if simulation.values else run_without_values
+        self._values = simulation.values
         self._here = simulation.here
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -27,16 +28,19 @@ class OperatorMode(TorchDispatchMode):
         if active() is None:
             return func(*args, **(kwargs or {}))
         with WithoutFunctions():
-            if self._here.casts or torch.is_inference_mode_enabled():
+            if self._here.casts or torch.is_inference_mode_enabled() or not self._values:
                 return self._run_or_take_apart(func, args, kwargs or {})
             return self._run(func, args, kwargs or {})
 
     def _run_or_take_apart(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        """Run one operator; inference mode hands over whole some that autocast, views and `item` concern in parts."""
+        """Run one operator, or its parts where autocast, views or shapes concern those.
+
+        Torch takes composed operators apart by itself, but for tensors that were made in inference mode.
+        """
         casts = self._here.casts
         # what views an ordinary tensor is an ordinary tensor, and what is computed from it none
         ordinary = torch.is_inference_mode_enabled() and is_view(func) and not args[0].is_inference()
-        if is_composed(func) and (casts or ordinary or self._run is not run):
+        if is_composed(func) and (casts or ordinary or not self._values):
             with with_autocast() if casts else contextlib.nullcontext():
                 return run_parts(func, args, kwargs)
         with torch.inference_mode(False) if ordinary else contextlib.nullcontext():
