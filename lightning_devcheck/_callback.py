@@ -44,8 +44,9 @@ class DeviceCheck(_Base):
 
     It compares the loss's device with those seen before at every backward (a few microseconds), and walks the graph at
     batches 1, 2, 4, 8, … of a fit, and at once when the graph changes. At those scheduled batches the processes agree:
-    if one found an error, all raise the same `DeviceMismatchError` before backward. It changes no result: it reads no
-    value, draws no random number, keeps no tensor. A fault of its own is logged once and training goes on.
+    if one found an error, all raise the same `DeviceMismatchError` before backward; they talk over gloo, on the CPU. It
+    changes no result: it reads no value, draws no random number, keeps no tensor. A fault of its own is logged once and
+    training goes on.
 
     The first batch's forward runs with anomaly mode recording source lines (several times slower, that batch alone).
 

@@ -11,7 +11,8 @@ class DeviceMismatchError(RuntimeError):
     """Tensors of one training step are on devices where they do not belong.
 
     The message is the whole report; the data is on `report`, so that nobody has to parse text. It can be pickled:
-    launchers that send a rank's exception to the parent process keep the report.
+    launchers that send a rank's exception to the parent process keep the report. It holds text and numbers only: no
+    tensor is kept alive, on any device, by catching it.
 
     Args:
         report: What was found.
@@ -33,7 +34,7 @@ class DeviceCheckWarning(UserWarning):
 
     It comes from a rule of severity ``warning``, or from any rule under ``DeviceCheck(on_mismatch="warn")``. Either
     mend what the text names, or accept it with ``DeviceCheck(allow=…)`` (a place that may be elsewhere) or
-    ``DeviceCheck(ignore=…)`` (a rule not wanted).
+    ``DeviceCheck(ignore=…)`` (a rule not wanted). It holds text only, keeps no tensor alive, and is said once a finding.
     """
 
 

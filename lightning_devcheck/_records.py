@@ -133,6 +133,8 @@ class GraphRecord:
 class Finding:
     """One rule, broken once.
 
+    It holds text and numbers only: it is on no device itself, keeps no tensor alive and costs nothing to keep.
+
     Attributes:
         rule: The rule's id, in kebab-case; stable, and the anchor in ``docs/rules.md``.
         severity: ``error``, ``warning`` or ``note``.
