@@ -34,7 +34,7 @@ class DeviceCheckWarning(UserWarning):
 
     It comes from a rule of severity ``warning``, or from any rule under ``DeviceCheck(on_mismatch="warn")``. Either
     mend what the text names, or accept it with ``DeviceCheck(allow=…)`` (a place that may be elsewhere) or
-    ``DeviceCheck(ignore=…)`` (a rule not wanted). It holds text only, keeps no tensor alive, and is said once a finding.
+    ``DeviceCheck(ignore=…)`` (a rule not wanted). It holds text only, keeps no tensor alive, and comes once a finding.
     """
 
 
