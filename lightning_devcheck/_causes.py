@@ -6,7 +6,15 @@ import ast
 from collections.abc import Callable, Iterator
 
 from lightning_devcheck._case import BUILDERS, Case, is_class
-from lightning_devcheck._places import constant, default_value, held_outside, late_layer, local_layer, put_into
+from lightning_devcheck._places import (
+    constant,
+    default_value,
+    held_outside,
+    late_layer,
+    local_layer,
+    put_into,
+    taken_from_loader,
+)
 from lightning_devcheck._records import Origin
 from lightning_devcheck._source import is_building
 from lightning_devcheck._statements import (
@@ -259,6 +267,7 @@ CAUSES: tuple[Callable[[Case], tuple[str, str] | None], ...] = (
     _running_sum,
     constant,
     held_outside,
+    taken_from_loader,
     late_layer,
     local_layer,
     _to_host,

@@ -46,3 +46,11 @@ def devices_of(tensors: Collection[torch.Tensor]) -> set[torch.device]:
 def spell(devices: Iterable[torch.device]) -> str:
     """Write devices as text, ``cuda:0 or cuda:1``."""
     return " or ".join(sorted(map(str, devices)))
+
+
+def to_device(text: str) -> torch.device | None:
+    """A device by its name; None for a kind that this torch does not know."""
+    try:
+        return normalize(text)
+    except RuntimeError:
+        return None

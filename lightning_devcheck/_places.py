@@ -94,6 +94,18 @@ def default_value(case: Case) -> tuple[str, str] | None:
     )
 
 
+def taken_from_loader(case: Case) -> tuple[str, str] | None:
+    """What a loop takes out of something that was not followed further, as a loader is."""
+    if not isinstance(case.made, ast.For) or case.device != "cpu" or not case.name.isidentifier():
+        return None
+    if case.rule != "mixed-devices" or not any(ast.unparse(n) == case.name for n in ast.walk(case.made.target)):
+        return None
+    return (
+        "A loader gives batches on the CPU; where no Trainer moves them, the loop has to.",
+        f"{case.name} = {case.name}.to({HERE})  (first in the loop)",
+    )
+
+
 def late_layer(case: Case) -> tuple[str, str] | None:
     if case.rule != "parameter-device" or not case.attribute or case.function in ("__init__", "configure_model"):
         return None

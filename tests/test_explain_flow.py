@@ -341,3 +341,69 @@ def test_backward_hook_that_stays():
         hidden.sum().backward()
 
     assert explained(step).name == "hook on hidden"
+
+
+def epoch(model, loader, device):
+    """A plain loop that forgets to move its target."""
+    for inputs, target in loader:
+        out = model(inputs.to(device))
+        F.mse_loss(out, target).backward()
+
+
+def loader():
+    """A loader, made in a function of its own."""
+    return torch.utils.data.DataLoader([(torch.ones(4), torch.ones(4))], batch_size=2)
+
+
+def test_batch_of_a_loader_in_a_plain_loop():
+    """What a loader gives is to be moved by the loop; that the data are on the CPU is right."""
+    finding = explained(lambda x: epoch(nn.Linear(4, 4).to(x.device), loader(), x.device))
+    assert (finding.name, finding.origin.line) == ("target", "for inputs, target in loader:")
+    assert finding.fix == "target = target.to(device)  (first in the loop)"
+    assert finding.why == "A loader gives batches on the CPU; where no Trainer moves them, the loop has to."
+
+
+def test_loader_in_the_head_of_the_loop():
+    """A loader that is made in the head of the loop is not followed to what its data are made of."""
+
+    def step(x):
+        for rows in torch.utils.data.DataLoader(torch.ones(2, 4), batch_size=2):
+            x = x * rows
+
+    finding = explained(step)
+    assert (finding.name, finding.fix) == ("rows", "rows = rows.to(x.device)  (first in the loop)")
+
+
+def test_loop_over_tensors_of_the_program():
+    """A loop over a list of tensors is not one over a loader: the list is made on the device."""
+
+    def step(x):
+        scales = [torch.ones(4)]
+        for scale in scales:
+            x = x * scale
+
+    finding = explained(step)
+    assert (finding.name, finding.fix) == ("scales[0]", "scales = [torch.ones(4, device=x.device)]")
+
+
+def test_tensor_that_the_line_moves():
+    """A tensor that the failing line moves is not the culprit: what it meets unmoved is."""
+
+    def step(x):
+        inputs = torch.ones(2, 4)
+        weight = torch.ones(1)
+        return inputs.to(x.device) * weight
+
+    assert explained(step).name == "weight"
+
+
+def test_model_that_a_plain_loop_does_not_move():
+    """Where no Trainer runs, the program moves its model."""
+
+    def step(x):
+        device = x.device
+        model = nn.Linear(4, 4)
+        return model(x.to(device))
+
+    finding = explained(step)
+    assert (finding.rule, finding.name, finding.fix) == ("parameter-device", "model.weight", "model.to(device)")

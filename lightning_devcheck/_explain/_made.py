@@ -5,16 +5,18 @@ from __future__ import annotations
 import ast
 import sys
 import types
+from typing import Any
 
 import torch
 
 from lightning_devcheck._assignments import spell
 from lightning_devcheck._explain._frames import Frame
 from lightning_devcheck._explain._locate import Named
-from lightning_devcheck._explain._mentions import makes_tensor
+from lightning_devcheck._explain._mentions import evaluate, makes_tensor
 from lightning_devcheck._records import Origin
 from lightning_devcheck._source import line_of, parse
 from lightning_devcheck._statements import is_host_copy, is_move
+from lightning_devcheck._values import DATA, is_a
 
 
 def puts_on_host(node: ast.AST, frame: Frame) -> bool:
@@ -29,6 +31,12 @@ def made_in_place(frame: Frame, device: torch.device | None) -> Named | None:
             if device is not None and device.type == "cpu" and puts_on_host(node, frame):
                 return Named(spell(node), frame.origin, "call")
     return None
+
+
+def gives_data(value: ast.expr, frame: Frame) -> bool:
+    """Whether an expression makes a dataset or a loader: what it gives is on the CPU, and is to be."""
+    kind: Any = evaluate(value.func, frame)[1] if isinstance(value, ast.Call) else None
+    return is_a(kind, type) and issubclass(kind, DATA)
 
 
 def moves(node: ast.AST) -> bool:

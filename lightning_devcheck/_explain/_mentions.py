@@ -15,7 +15,7 @@ from lightning_devcheck._assignments import spell
 from lightning_devcheck._devices import device_of
 from lightning_devcheck._explain._calls import CACHED, MAX_DEPTH, frame_inside, getter_of, method_of, returned, unwrap
 from lightning_devcheck._explain._frames import Frame
-from lightning_devcheck._statements import FACTORIES, OLD_FACTORIES, device_argument, is_factory
+from lightning_devcheck._statements import FACTORIES, OLD_FACTORIES, device_argument, is_factory, is_move
 from lightning_devcheck._tree import tensors_of
 from lightning_devcheck._values import (
     GENERATOR,
@@ -55,15 +55,21 @@ class Mention:
 
 
 def mentions(tree: ast.AST | None, frame: Frame) -> list[Mention]:
-    """What an expression mentions, in the order it is written: tensors, modules, containers, plain objects."""
+    """What an expression mentions, in the order it is written: tensors, modules, containers, plain objects.
+
+    What ``.to()`` and its like copy comes last: the copy is what meets the others.
+    """
     found: list[Mention] = []
+    moves = [node.func for node in ast.walk(tree) if is_move(node)] if tree is not None else []  # type: ignore[attr-defined]
+    copied = {id(part) for move in moves for part in (move, move.value)}
+    last: list[Mention] = []
     pending = [] if tree is None else [tree]
     while pending:
         node = pending.pop()
         if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript, ast.Call)):
             text, value = evaluate(node, frame)
             if value is not MISSING and _is_data(value):
-                found.append(Mention(text, value))
+                (last if id(node) in copied else found).append(Mention(text, value))
                 pending += [index for index in _slices(node) if not _may_stay(index, value, frame)]
                 continue
             if isinstance(node, ast.Name) or _is_dotted(node):
@@ -72,7 +78,7 @@ def mentions(tree: ast.AST | None, frame: Frame) -> list[Mention]:
             pending += reversed([_receiver(node.func, frame), *node.args, *(word.value for word in node.keywords)])
         else:
             pending += reversed(list(ast.iter_child_nodes(node)))
-    return found
+    return found + last
 
 
 def _receiver(function: ast.expr, frame: Frame) -> ast.AST:

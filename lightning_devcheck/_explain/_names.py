@@ -15,7 +15,7 @@ from lightning_devcheck._explain._bindings import Binding, base_of, find_binding
 from lightning_devcheck._explain._calls import MAX_DEPTH, frame_inside, returned
 from lightning_devcheck._explain._frames import Frame
 from lightning_devcheck._explain._locate import Named, locate
-from lightning_devcheck._explain._made import imported, made_in_place, moves, puts_on_host
+from lightning_devcheck._explain._made import gives_data, imported, made_in_place, moves, puts_on_host
 from lightning_devcheck._explain._mentions import callees, evaluate, makes_tensor, mentions
 from lightning_devcheck._records import Origin
 from lightning_devcheck._source import is_host, line_of, part_origin
@@ -176,7 +176,7 @@ class Search:
     def _evidence(self, position: int, binding: Binding, named: Named, steps: int) -> Named | None:
         """What in an assigned expression decided the device; None where nothing tells."""
         frame, value = self.frames[position], binding.value
-        if value is None or steps <= 0:
+        if value is None or steps <= 0 or gives_data(value, frame):
             return None
         moved = self._misplaced_module(value, frame)
         if moved is not None:

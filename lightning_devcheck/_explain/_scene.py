@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import dataclasses
 import functools
-import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
@@ -15,20 +14,21 @@ import torch
 import torch.distributed as dist
 
 from lightning_devcheck._causes import cause_of
-from lightning_devcheck._devices import device_of, normalize
-from lightning_devcheck._explain._bindings import find_binding, takes_self
+from lightning_devcheck._devices import device_of, normalize, to_device
+from lightning_devcheck._explain._bindings import base_of
 from lightning_devcheck._explain._frames import Frame
 from lightning_devcheck._explain._locate import Named
 from lightning_devcheck._explain._mentions import mentions
 from lightning_devcheck._explain._messages import Match
 from lightning_devcheck._explain._names import Search
+from lightning_devcheck._explain._paste import device_before, pasteable
 from lightning_devcheck._explain._transfer import added_later, own_transfer
 from lightning_devcheck._records import Finding, Operand, Operator, Origin, describe
 from lightning_devcheck._rules import make_finding
-from lightning_devcheck._source import is_installed
+from lightning_devcheck._source import is_host, is_installed
 from lightning_devcheck._statements import parse_line, spell
 from lightning_devcheck._tree import ModuleTree
-from lightning_devcheck._values import dtype_of, has_device, is_a, read, registered, shape_of
+from lightning_devcheck._values import dtype_of, is_a, read, registered, shape_of
 
 Pair = tuple[str, torch.Tensor]
 
@@ -137,12 +137,9 @@ class Scene:
             later = added_later(self.root, named.name)
             rule = "mixed-devices" if later else rule
             named = replace(named, origin=later or own_transfer(self.root))
-        why, fix = self.words(rule, named, str(where))
-        fix = self._pasteable(fix, named)
-        if rule == "mixed-devices" and self._is_spread(named, where):
-            named = _as_assigned(named)
-            why = f"The model is spread over {where} and {self.expected}: what a part returns moves on by hand."
-            fix = f"{named.name}.to({others[0][0] if others else 'other'}.device), where it meets the others"
+        spread = rule == "mixed-devices" and self._is_spread(named, where)
+        named = _as_assigned(named) if spread else named
+        why, fix = self._moved_on(named, where, others) if spread else self._cure(rule, named, str(where))
         unknown = "device" if rule == "collective-device" else "the model's device"
         fields = {
             "severity": "error",
@@ -159,6 +156,26 @@ class Scene:
         known = {key: value for key, value in given.items() if value}
         return make_finding(rule, name=named.name, device=where or "another device", **{**fields, **known})
 
+    def _moved_on(self, named: Named, where: torch.device | None, others: list[Pair]) -> tuple[str, str]:
+        """Why and fix for what a part of a model that is spread over devices returned."""
+        return (
+            f"The model is spread over {where} and {self.expected}: what a part returns moves on by hand.",
+            f"{named.name}.to({others[0][0] if others else 'other'}.device), where it meets the others",
+        )
+
+    def _cure(self, rule: str, named: Named, device: str) -> tuple[str, str]:
+        """Why and fix, in words that fit the user's code."""
+        why, fix = self.words(rule, named, device)
+        frames = [frame for _, frame in self.user_frames]
+        plain = frames and not any(is_host(frame.filename) for frame in self.frames)
+        if rule != "parameter-device" or self.match.message.rule == rule or not plain:
+            return why, pasteable(fix, named, frames, self.expected)
+        known = device_before(frames[0], self.used, self.expected) if self.used else ""
+        return (
+            "Where no Trainer moves a module, the program has to.",
+            f"{base_of(named.name)}.to({known or 'device'})",
+        )
+
     def words(self, rule: str, named: Named, device: str) -> tuple[str, str]:
         """Why and fix: by the line that made it, else by the message."""
         word = {"module": "unregistered-module", "metric": "unregistered-metric"}.get(named.kind, rule)
@@ -166,38 +183,6 @@ class Scene:
             word = rule
         why, fix = cause_of(word, named.name, named.origin, self.used, device, str(self.expected or ""))
         return why or self.match.message.cause, fix or self.match.message.fix
-
-    def _pasteable(self, fix: str, named: Named) -> str:
-        """A fix without ``self.device`` where the user's code has none: the device is that of what the culprit met."""
-        frames, made = [frame for _, frame in self.user_frames], named.origin
-        if not frames or made is None:
-            return fix
-        if fix.startswith("self.register_buffer"):
-            other = self._right_before(frames[0], made)
-            has_module = named.kind == "attribute" or any("self" in frame.names for frame in frames)
-            return f"{named.name}.to({other})" if other and not has_module else fix
-        place = next((frame for frame in frames if _is_in(made, frame)), None)
-        if "self.device" not in fix or (place is not None and has_device(place.lookup("self"))):
-            return fix
-        other = self._right_before(place, made) if place is not None else ""
-        if other or takes_self(made) or not made.function:
-            return fix.replace("self.device", other or "self.device")
-        return f"{fix.replace('self.device', 'device')}\n(device: a new argument of {made.function}, from its caller)"
-
-    def _right_before(self, frame: Frame, made: Origin) -> str:
-        """The device where it should be, as a variable of a frame knew it when a line ran.
-
-        A variable that holds the device goes first, then a tensor that the line mentions, then the one made last.
-        """
-        found: list[tuple[bool, bool, int, str]] = []
-        for name, value in frame.names.items():
-            is_device = type(value) is torch.device and normalize(value) == self.expected
-            if is_device or (is_a(value, torch.Tensor) and device_of(value) == self.expected):
-                binding = find_binding(frame, name)
-                if binding is not None and (binding.kind == "argument" or binding.lineno < made.lineno):
-                    mentioned = re.search(rf"\b{name}\b", made.line) is not None
-                    found.append((is_device, mentioned, binding.lineno, name if is_device else f"{name}.device"))
-        return max(found)[-1] if found else ""
 
     def operators(self) -> tuple[Operator, ...]:
         """Torch's operator that the message names."""
@@ -239,23 +224,9 @@ def _as_assigned(named: Named) -> Named:
     return named
 
 
-def _is_in(line: Origin, frame: Frame) -> bool:
-    """Whether a line is in the function that a frame runs."""
-    function = frame.code.co_name.strip("<>").replace("module", "").replace("lambda", "")
-    return (frame.filename, function) == (line.filename, line.function)
-
-
 def is_own(frame: Frame) -> bool:
     """Whether a frame is the simulation's."""
     return "lightning_devcheck" in frame.filename and not frame.is_user
-
-
-def to_device(text: str) -> torch.device | None:
-    """A device by its name; None for a kind that this torch does not know."""
-    try:
-        return normalize(text)
-    except RuntimeError:
-        return None
 
 
 def _detail(tensor: torch.Tensor) -> str:
