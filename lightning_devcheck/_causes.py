@@ -210,7 +210,7 @@ def _rebuilt(case: Case) -> tuple[str, str] | None:
     call = next(
         (c for c in calls_in(case.made) if calls_torch(c, "tensor") and "requires_grad=True" in ast.unparse(c)), None
     )
-    if call is None or case.attribute:
+    if call is None or case.attribute or case.rule not in ("loss-device", "detached-loss"):
         return None
     return (
         "torch.tensor copies the numbers into a new CPU leaf; requires_grad=True only hides that nothing is connected.",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from time import perf_counter  # by name: a program that counts calls of time.perf_counter does not count ours
 from typing import Any
 
@@ -11,6 +13,8 @@ import torch
 from lightning_devcheck._compat import owned_tensors
 from lightning_devcheck._devices import devices_of
 from lightning_devcheck._diagnose import Evidence, diagnose
+from lightning_devcheck._explain._live import Caller
+from lightning_devcheck._explain._locate import Named
 from lightning_devcheck._graph import plain_graph, record_graph, record_tensor
 from lightning_devcheck._naming import leaf_line
 from lightning_devcheck._policy import Expectation, declared, learned_from
@@ -60,10 +64,13 @@ def check_devices(
     if not isinstance(module, torch.nn.Module):
         kind = type(module).__name__
         raise TypeError(f"check_devices(module={module!r}): module is a {kind}; a torch.nn.Module is needed.")
-    if expected is None:
-        return inspect(loss, module, None, strict=False)
     devices = [expected] if isinstance(expected, (str, torch.device)) else expected
-    return inspect(loss, module, declared(devices), strict=False)
+    caller = Caller(sys._getframe(1), module)
+    report = inspect(loss, module, None if devices is None else declared(devices), strict=False, caller=caller)
+    if report.ok:
+        return report
+    here = next((device for device in sorted(devices_of(owned_tensors(module)[0]), key=str)), None)
+    return replace(report, findings=tuple(caller.in_its_words(finding, here) for finding in report.findings))
 
 
 def inspect(
@@ -75,6 +82,7 @@ def inspect(
     before: Mapping[int, str] | None = None,
     strict: bool = True,
     allows: Callable[[str, torch.device], bool] = lambda name, device: False,
+    caller: Caller | None = None,
 ) -> Report:
     """Make the full check of one loss.
 
@@ -86,6 +94,7 @@ def inspect(
         before: The parameters' names when the optimizers were made, by id.
         strict: Whether a parameter from outside the module is a mistake wherever it is kept.
         allows: Whether a name on a device may be there.
+        caller: The program whose variables may hold what the module does not.
     """
     start = perf_counter()
     parameters, buffers = owned_tensors(module)
@@ -105,10 +114,21 @@ def inspect(
             return names[id(leaf)], True
         if not foreign:
             foreign.update(_foreign_names(module))
+        if id(leaf) not in foreign and leaf.device not in expectation.devices:
+            known = history(leaf)
+            foreign.update({id(leaf): (known.name, known.origin)} if known else {})
         name = foreign.get(id(leaf), ("a leaf tensor", None))[0]
         if optimized and id(leaf) in optimized:
             trained.add(name)
         return name, False
+
+    def history(tensor: torch.Tensor) -> Named | None:
+        here = next(iter(sorted(expectation.devices, key=str)), None)
+        return None if caller is None else caller.history(tensor, here)
+
+    def loss_line() -> Origin | None:
+        known = history(loss)
+        return known.origin if known else leaf_line(type(module), "training_step")
 
     graph = record_graph(loss, name_of)
     records = _owned(module)
@@ -125,7 +145,7 @@ def inspect(
         trained=frozenset(trained),
         allows=allows,
         optimizer_line=lambda: method_line(type(module), "configure_optimizers"),
-        loss_line=lambda: leaf_line(type(module), "training_step"),
+        loss_line=loss_line,
     )
     reasons = (*graph.not_checked, *expectation.not_checked)
     return _report(diagnose(evidence), len(records) + len(graph.leaves) + 1, graph.num_nodes, start, reasons)

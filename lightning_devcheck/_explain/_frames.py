@@ -8,7 +8,7 @@ import linecache
 import sys
 import textwrap
 import types
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lightning_devcheck._records import Origin
@@ -103,17 +103,29 @@ def read_frames(traceback: types.TracebackType | None) -> list[Frame]:
     return [_read(entry) for entry in entries]
 
 
+def read_stack(frame: types.FrameType | None) -> list[Frame]:
+    """A frame that runs and those that led to it, outermost first; of very many the innermost."""
+    found: list[Frame] = []
+    while frame is not None and len(found) < MAX_FRAMES:
+        found.append(_of(frame, frame.f_lineno))
+        frame = frame.f_back
+    return found[::-1]
+
+
 def _read(entry: types.TracebackType) -> Frame:
-    frame, code = entry.tb_frame, entry.tb_frame.f_code
-    local = frame.f_locals
+    position = _position(entry.tb_frame.f_code, entry.tb_lasti)
+    return replace(_of(entry.tb_frame, entry.tb_lineno), position=position)
+
+
+def _of(frame: types.FrameType, lineno: int | None) -> Frame:
+    code, local = frame.f_code, frame.f_locals
     plain = type(local) is dict or type(local).__module__ == "builtins"  # exec takes any mapping
     return Frame(
         filename=code.co_filename,
-        lineno=entry.tb_lineno or code.co_firstlineno,
+        lineno=lineno or code.co_firstlineno,
         code=code,
         names=dict(local) if plain else {},
         globals=frame.f_globals,
-        position=_position(code, entry.tb_lasti),
     )
 
 
