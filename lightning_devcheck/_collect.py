@@ -33,12 +33,14 @@ class Collector(_Base):
     Args:
         check: The check whose report is saved.
         folder: Where to.
+        not_checked: What else the run does not check, and why.
     """
 
-    def __init__(self, check: DeviceCheck, folder: Path) -> None:
+    def __init__(self, check: DeviceCheck, folder: Path, not_checked: tuple[str, ...] = ()) -> None:
         super().__init__()
         self._check = check
         self._folder = folder
+        self._not_checked = not_checked
         self._reads = ReadCounter()
         self._noted = False
         self._explained: set[tuple[str, str]] = set()
@@ -64,7 +66,8 @@ class Collector(_Base):
         self._noted = self._noted or bool(notes)
         # the exception's own report shows the line that failed as well
         own = [finding for finding in report.findings if (finding.rule, finding.name) not in self._explained]
-        save(dataclasses.replace(report, findings=(*own, *notes)), self._folder)
+        reasons = (*report.not_checked, *self._not_checked)
+        save(dataclasses.replace(report, findings=(*own, *notes), not_checked=reasons), self._folder)
 
 
 def _place_of(trainer: Any) -> dict[str, Any]:

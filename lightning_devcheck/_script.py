@@ -30,6 +30,8 @@ from lightning_devcheck._simulate._patch import Patches
 
 OWN = str(Path(__file__).parent)
 PR_SET_PDEATHSIG = 1  # from linux/prctl.h
+# strategies that share a model out, by the beginning of their name or class
+SHARDING = ("fsdp", "deepspeed", "modelparallel")
 # entry points of a Trainer that may be asked for a checkpoint that a short run does not write
 AFTER_FIT = ("validate", "test", "predict")
 
@@ -142,7 +144,9 @@ def _limited(original: Callable[..., None], settings: Settings) -> Callable[...,
     @functools.wraps(original)
     def limited(self: Any, *args: Any, **kwargs: Any) -> None:
         check = DeviceCheck("ignore", every_n_steps=1, explain=False)
-        kwargs["callbacks"] = [*_callbacks(kwargs.get("callbacks")), check, Collector(check, Path(settings.folder))]
+        kwargs["strategy"], reasons = simulated_strategy(kwargs.get("strategy", "auto"))
+        collector = Collector(check, Path(settings.folder), reasons)
+        kwargs["callbacks"] = [*_callbacks(kwargs.get("callbacks")), check, collector]
         kwargs |= {"fast_dev_run": settings.steps, "num_nodes": 1, "barebones": False, "overfit_batches": 0}
         if kwargs.get("accelerator") != "cpu" and "devices" in kwargs:
             kwargs["devices"] = available(kwargs["devices"], settings.devices)
@@ -155,6 +159,25 @@ def _callbacks(given: Any) -> list[Any]:
     callbacks = [] if given is None else list(given) if isinstance(given, (list, tuple)) else [given]
     # as in Lightning's own short runs: there is no folder to save the configuration in
     return [c for c in callbacks if not any(cls.__name__ == "SaveConfigCallback" for cls in type(c).__mro__)]
+
+
+def simulated_strategy(wanted: Any) -> tuple[Any, tuple[str, ...]]:
+    """What a Trainer's ``strategy`` becomes, and what is not checked for it: sharding ones need a real device.
+
+    Raises:
+        NotImplementedError: If the model itself is written for the strategy's devices.
+    """
+    names = [wanted] if isinstance(wanted, str) else [cls.__name__ for cls in type(wanted).__mro__]
+    kind = next((kind for kind in SHARDING for name in names if name.lower().startswith(kind)), "")
+    if kind == "modelparallel":
+        raise NotImplementedError(
+            "ModelParallelStrategy is not simulated: its device mesh needs real devices. Check the same model with "
+            'strategy="ddp", without what its configure_model does with self.device_mesh.'
+        )
+    if not kind:
+        return wanted, ()
+    name = wanted if isinstance(wanted, str) else names[0]
+    return "ddp", (f"strategy {name} was run as ddp: how it shards the model is not simulated",)
 
 
 def available(wanted: Any, count: int) -> Any:

@@ -10,8 +10,9 @@ import time
 from pathlib import Path
 
 import pytest
+from pytorch_lightning.strategies import DDPStrategy, FSDPStrategy, ModelParallelStrategy
 
-from lightning_devcheck._script import available
+from lightning_devcheck._script import available, simulated_strategy
 
 ROOT = Path(__file__).parents[1]
 TRAIN = """
@@ -169,3 +170,41 @@ def test_torchrun(script):
 def test_devices_that_a_script_asks_for(wanted, count, given):
     """A script gets as many devices as there are, and a single one is the last."""
     assert available(wanted, count) == given
+
+
+@pytest.mark.parametrize(
+    ("wanted", "given", "reasons"),
+    [
+        ("auto", "auto", ()),
+        ("ddp_find_unused_parameters_true", "ddp_find_unused_parameters_true", ()),
+        ("fsdp", "ddp", ("strategy fsdp was run as ddp: how it shards the model is not simulated",)),
+        (
+            "deepspeed_stage_2_offload",
+            "ddp",
+            ("strategy deepspeed_stage_2_offload was run as ddp: how it shards the model is not simulated",),
+        ),
+    ],
+)
+def test_strategy_that_a_script_asks_for(wanted, given, reasons):
+    """Strategies that shard are run as ddp, and the report says what that leaves out; others are as they are."""
+    assert simulated_strategy(wanted) == (given, reasons)
+
+
+def test_strategy_objects_that_a_script_makes():
+    """An object of a sharding strategy counts as its name; one that needs a mesh of devices is refused."""
+    ddp = DDPStrategy(find_unused_parameters=True)
+    assert simulated_strategy(ddp) == (ddp, ())
+    assert simulated_strategy(FSDPStrategy(cpu_offload=True))[0] == "ddp"
+    with pytest.raises(NotImplementedError, match=r'ModelParallelStrategy is not simulated.*strategy="ddp"'):
+        simulated_strategy(ModelParallelStrategy())
+
+
+@pytest.mark.ddp
+def test_a_script_with_fsdp_is_checked_as_ddp(script):
+    """The mistake of a script that asks for FSDP is found, and the report says that the sharding was left out."""
+    script.write_text(TRAIN.replace("strategy=strategy", "strategy='fsdp'"))
+    process = start(script, "train.py", "ddp", "mixed", before=["--devices", "2"])
+    output, errors = process.communicate(timeout=100)
+    assert process.returncode == 1, errors[-1000:]
+    assert "torch.zeros(1) is on cpu" in output
+    assert "strategy fsdp was run as ddp" in output
