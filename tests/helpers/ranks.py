@@ -1,6 +1,7 @@
 """A small DDP run whose mistake is on some processes only: ``python ranks.py STRATEGY PROCESSES WRONG BATCH [FOLDER]``.
 
-``WRONG`` are the global ranks with the mistake (``0,3``) and ``BATCH`` the batch, counted from 0, where it starts. In
+``WRONG`` are the global ranks with the mistake (``0,3``) and ``BATCH`` the batch, counted from 0, where it starts;
+``error`` instead of ranks stands for an exception of all ranks' own, without a `DeviceCheck`. In
 ``FOLDER`` every rank leaves its process id, the time of its mistake, and what it prints to stderr.
 """
 
@@ -20,11 +21,11 @@ from lightning_devcheck import DeviceCheck
 
 
 class Model(pl.LightningModule):
-    def __init__(self, wrong: set[int], batch: int, folder: str) -> None:
+    def __init__(self, wrong: set[int], batch: int, folder: str, fails: bool) -> None:
         super().__init__()
         self.net = nn.Linear(4, 4)
         self.balance = [nn.Parameter(torch.zeros(()))]
-        self.wrong, self.batch, self.folder = wrong, batch, folder
+        self.wrong, self.batch, self.folder, self.fails = wrong, batch, folder, fails
 
     def setup(self, stage):
         if self.folder:
@@ -38,6 +39,8 @@ class Model(pl.LightningModule):
             loss = loss + self.balance[0]
             if self.folder:
                 self.leave("mistake", str(time.time()))
+            if self.fails:
+                raise RuntimeError("this step fails")
         return loss
 
     def leave(self, what: str, text: str) -> None:
@@ -47,26 +50,28 @@ class Model(pl.LightningModule):
         return torch.optim.SGD(self.parameters(), lr=0.1)
 
 
-def main(strategy: str, processes: int, wrong: set[int], batch: int, folder: str) -> None:
+def main(strategy: str, processes: int, wrong: str, batch: int, folder: str) -> None:
     """Fit for 16 batches per process."""
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
+    fails = wrong == "error"
+    ranks = set(range(processes)) if fails else {int(rank) for rank in wrong.split(",") if rank}
     data = torch.utils.data.TensorDataset(torch.ones(16 * processes, 4))
     trainer = pl.Trainer(
         accelerator="cpu",
         devices=processes,
         strategy=strategy,
-        callbacks=DeviceCheck(),
+        callbacks=None if fails else DeviceCheck(),
         max_epochs=1,
         logger=False,
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,
     )
-    trainer.fit(Model(wrong, batch, folder), torch.utils.data.DataLoader(data, batch_size=1))
+    trainer.fit(Model(ranks, batch, folder, fails), torch.utils.data.DataLoader(data, batch_size=1))
     print(f"rank {trainer.global_rank} finished", flush=True)
 
 
 if __name__ == "__main__":
-    name, number, ranks, start, *place = sys.argv[1:]
-    main(name, int(number), {int(rank) for rank in ranks.split(",") if rank}, int(start), place[0] if place else "")
+    name, number, wrong, start, *place = sys.argv[1:]
+    main(name, int(number), wrong, int(start), place[0] if place else "")
