@@ -48,8 +48,8 @@ def blocks(page, *languages):
 
 def file_in(block):
     """The name and text of the file that a block tells the reader to write (its first line is ``# NAME.py``)."""
-    name, _, text = block.partition("\n")
-    return (name[2:], text.lstrip("\n")) if re.fullmatch(r"# [\w/.]+\.(py|yaml)", name) else None
+    name = block.partition("\n")[0]
+    return (name[2:], block) if re.fullmatch(r"# [\w/.]+\.(py|yaml)", name) else None
 
 
 def commands(page):
