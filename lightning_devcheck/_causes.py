@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from lightning_devcheck._case import BUILDERS, Case, is_class
 from lightning_devcheck._places import (
@@ -29,14 +30,31 @@ from lightning_devcheck._statements import (
     spell,
     with_device_argument,
     with_own_device,
+    with_text_keys,
+    without_devices,
     without_host_copies,
 )
 
 
 def cause_of(
-    rule: str, name: str, origin: Origin | None, used: Origin | None, device: str, expected: str
+    rule: str,
+    name: str,
+    origin: Origin | None,
+    used: Origin | None,
+    device: str,
+    expected: str,
+    owner: type | None = None,
 ) -> tuple[str, str]:
     """Say why a culprit is where it is and what to write instead, from the line that made it.
+
+    Args:
+        rule: The rule it breaks.
+        name: As the user typed it.
+        origin: The line that made it.
+        used: The line where it met the others.
+        device: Where it is.
+        expected: Where it should be.
+        owner: The class of the module that holds it, where that is known.
 
     Returns:
         Why and fix; empty where the rule's own words are all that can be said.
@@ -45,7 +63,7 @@ def cause_of(
     if made is None:
         return "", ""
     function = origin.function if origin else ""
-    if origin and is_building(origin.filename, function):
+    if origin and is_building(origin, owner):
         function = function if function in BUILDERS else "__init__"
     case = Case(rule, name, made, used.line if used else "", function, device)
     return next((found for cause in CAUSES if (found := cause(case)) is not None), ("", ""))
@@ -105,6 +123,11 @@ def _written_out(case: Case) -> tuple[str, str] | None:
     line = with_own_device(case.made, is_written_out)
     if line is None:
         return None
+    if case.attribute and case.function == "__init__":  # there self.device is the CPU
+        rule = case.rule if case.rule.startswith("unregistered") else "unregistered-tensor"
+        plain = replace(case, made=without_devices(case.made), rule=rule)
+        registered = _container(plain) or held_outside(plain)
+        line = registered[1] if registered else line
     return "The device written out here is right on one process and wrong on every other.", line
 
 
@@ -194,7 +217,11 @@ def _container(case: Case) -> tuple[str, str] | None:
     kinds = (ast.List, ast.ListComp, ast.Tuple, ast.Dict, ast.DictComp, ast.GeneratorExp)
     if not attribute or not isinstance(value, kinds):
         return None
-    text, mapping = ast.unparse(value), isinstance(value, (ast.Dict, ast.DictComp))
+    if any(isinstance(part, ast.Constant) for part in getattr(value, "values", getattr(value, "elts", ()))):
+        return None  # it holds other things too
+    mapping = isinstance(value, (ast.Dict, ast.DictComp))
+    numbered = mapping and case.name.startswith(f"self.{attribute}[") and case.name[len(attribute) + 6].isdigit()
+    text = ast.unparse(with_text_keys(value) if numbered else value)
     metric = case.rule.endswith("metric") or case.rule == "metric-device"
     if not metric and not case.rule.endswith(("module", "parameter")):
         return None
@@ -203,7 +230,8 @@ def _container(case: Case) -> tuple[str, str] | None:
     what = "A metric" if metric else "A parameter" if bare else "A module"
     plain = "dict" if mapping else "tuple" if isinstance(value, ast.Tuple) else "list"
     lost = "is not moved with the module" if metric else "is not moved, not trained, not saved, not synchronised"
-    return f"{what} in a plain {plain} {lost}.", f"self.{attribute} = nn.{kind}({text})".replace("'", '"')
+    keys = "  (its keys are texts)" if numbered else ""
+    return f"{what} in a plain {plain} {lost}.", f"self.{attribute} = nn.{kind}({text}){keys}".replace("'", '"')
 
 
 def _rebuilt(case: Case) -> tuple[str, str] | None:

@@ -6,7 +6,14 @@ import ast
 import re
 
 from lightning_devcheck._case import BUILDERS, Case, is_class
-from lightning_devcheck._statements import HERE, calls_in, is_factory, spell, with_device_argument
+from lightning_devcheck._statements import (
+    HERE,
+    calls_in,
+    is_factory,
+    spell,
+    with_device_argument,
+    with_parameter_outside,
+)
 
 
 def held_outside(case: Case) -> tuple[str, str] | None:
@@ -19,6 +26,11 @@ def held_outside(case: Case) -> tuple[str, str] | None:
         return None
     text = spell(value)
     if case.name.endswith(f".{attribute}"):
+        if (outside := with_parameter_outside(value)) is not None:
+            return (
+                "What is computed from an nn.Parameter, or moved, is a plain tensor: not registered, not trained.",
+                f"self.{attribute} = {spell(outside)}",
+            )
         if "requires_grad=True" in text:
             return (
                 "A tensor that requires a gradient is not a parameter: it is not moved, not trained, not saved.",

@@ -123,6 +123,6 @@ def _finding(place: Place) -> Finding:
         held = sorted({str(device_of(tensor)) for _, tensor in tensors_of(value)})
         devices, fields = ", ".join(held) or "cpu", {}
     words = "unregistered-parameter" if is_a(value, torch.nn.Parameter) else rule
-    why, fix = cause_of(words, place.name, origin, None, devices, "")
+    why, fix = cause_of(words, place.name, origin, None, devices, "", place.owner)
     fields |= {"why": why or RULES[words].why, "fix": fix or RULES[words].fix}
     return make_finding(rule, name=place.name, device=devices, origin=origin, **fields)

@@ -180,25 +180,34 @@ def assignments(filename: str, name: str, lineno: int) -> dict[str, list[Assignm
     return read_assignments(list(class_body(filename, name, lineno)))
 
 
-@functools.lru_cache(maxsize=256)
-def is_building(filename: str, function: str) -> bool:
-    """Whether a method runs while its module is built: ``__init__`` and its like, and what they alone call."""
-    return function in BUILDERS or _called_by(filename, function, frozenset())
+def is_building(line: Origin, owner: type | None) -> bool:
+    """Whether a line runs while its module is built: it is in ``__init__`` or its like, or in what they alone call.
+
+    Args:
+        line: The line.
+        owner: The module's class, whose bases may be in other files; the line's file tells where they do not.
+    """
+    bases = type.__getattribute__(owner, "__mro__") if owner is not None else ()
+    own = tuple(source for source in map(class_source, bases) if source)
+    scopes = own if any(line.function in _callers(source) for source in own) else ((line.filename, "", 0),)
+    return line.function in BUILDERS or _called_while_building(scopes, line.function, frozenset())
 
 
-def _called_by(filename: str, function: str, seen: frozenset[str]) -> bool:
-    callers = _callers(filename).get(function, set()) - {function}
+def _called_while_building(scopes: tuple[tuple[str, str, int], ...], function: str, seen: frozenset[str]) -> bool:
+    callers = {caller for scope in scopes for caller in _callers(scope).get(function, ())} - {function}
     return bool(callers) and all(
-        one in BUILDERS or (one not in seen and _called_by(filename, one, seen | {function})) for one in callers
+        one in BUILDERS or (one not in seen and _called_while_building(scopes, one, seen | {function}))
+        for one in callers
     )
 
 
-@functools.lru_cache(maxsize=64)
-def _callers(filename: str) -> dict[str, set[str]]:
-    """The methods in a file that call a method of their own object, by its name."""
+@functools.lru_cache(maxsize=256)
+def _callers(scope: tuple[str, str, int]) -> dict[str, set[str]]:
+    """The methods of a class, or of a whole file, that call a method of their own object, by its name."""
+    filename, name, _ = scope
     tree, found = parse(filename), dict[str, set[str]]()
-    methods = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)] if tree else []
-    for method in methods:
+    nodes: Iterable[ast.AST] = class_body(*scope) if name else ast.walk(tree) if tree else ()
+    for method in (node for node in nodes if isinstance(node, ast.FunctionDef)):
         for node in ast.walk(method):
             called = node.func if isinstance(node, ast.Call) else None
             if isinstance(called, ast.Attribute) and ast.unparse(called.value) in ("self", "super()"):

@@ -109,6 +109,71 @@ def with_own_device(made: ast.stmt, wanted: Callable[[ast.expr], bool]) -> str |
     return spell(tree) if found else None
 
 
+def without_devices(made: ast.stmt) -> ast.stmt:
+    """The statement without the devices written out in it, and without the moves to them."""
+    tree: ast.stmt = _Undirected().visit(copy.deepcopy(made))
+    return ast.fix_missing_locations(tree)
+
+
+class _Undirected(ast.NodeTransformer):
+    """Takes devices that are written out, and moves to them, out of expressions."""
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        """Leave what is moved, and what makes a tensor."""
+        self.generic_visit(node)
+        named = any(map(is_written_out, (*node.args, *(word.value for word in node.keywords))))
+        if is_move(node) and isinstance(node.func, ast.Attribute) and (named or node.func.attr == "cuda"):
+            return node.func.value
+        node.keywords = [word for word in node.keywords if not is_written_out(word.value)]
+        return node
+
+
+def with_text_keys(value: ast.expr) -> ast.expr:
+    """A dictionary whose keys are made texts: modules have no others."""
+    tree = copy.deepcopy(value)
+    text = ast.Name("str", ast.Load())
+    if isinstance(tree, ast.Dict):
+        tree.keys = [key and ast.Call(text, [key], []) for key in tree.keys]
+    elif isinstance(tree, ast.DictComp):
+        tree.key = ast.Call(text, [tree.key], [])
+    return ast.fix_missing_locations(tree)
+
+
+def with_parameter_outside(value: ast.expr) -> ast.expr | None:
+    """An expression that computes something from a new ``nn.Parameter``, as the parameter of what is computed.
+
+    What only moves it is left out; None where the parameter is not computed with.
+    """
+    if isinstance(value, ast.Call) and _is_parameter(value):
+        return None
+    tree = _Bare().visit(without_moves(value))
+    return None if ast.dump(tree) == ast.dump(without_moves(value)) else _parameter(tree)
+
+
+def without_moves(value: ast.expr) -> ast.expr:
+    """An expression without the moves around it."""
+    while is_move(value):
+        value = value.func.value  # type: ignore[attr-defined]
+    return copy.deepcopy(value)
+
+
+def _is_parameter(call: ast.Call) -> bool:
+    return ast.unparse(call.func).rpartition(".")[2] == "Parameter" and len(call.args) == 1 and not call.keywords
+
+
+def _parameter(value: ast.expr) -> ast.expr:
+    return ast.fix_missing_locations(ast.Call(ast.parse("nn.Parameter", mode="eval").body, [value], []))
+
+
+class _Bare(ast.NodeTransformer):
+    """Puts what a new parameter is made of in its place."""
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        """Leave what the parameter is made of."""
+        self.generic_visit(node)
+        return node.args[0] if _is_parameter(node) else node
+
+
 def is_setting(node: ast.expr) -> bool:
     """Whether an argument is a constant or setting of the program with a device: ``DEVICE``, ``args.device``."""
     return _SETTING.fullmatch(ast.unparse(node)) is not None

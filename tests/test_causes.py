@@ -65,6 +65,30 @@ CASES = [
         "self.t = nn.Parameter(torch.ones(()))",
     ),
     ("mixed-devices", "h", "h = self.net(x).cpu()", "", "cpu", "h = self.net(x)"),
+    (
+        "mixed-devices",
+        "self.scale",
+        "self.scale = nn.Parameter(torch.zeros(1)) + 1.0",
+        "",
+        "cpu",
+        "self.scale = nn.Parameter(torch.zeros(1) + 1.0)",
+    ),
+    (
+        "unregistered-tensor",
+        "self.scale",
+        "self.scale = nn.Parameter(torch.zeros(1)).cuda()",
+        "",
+        "cpu",
+        "self.scale = nn.Parameter(torch.zeros(1))",
+    ),
+    (
+        "unregistered-parameter",
+        "self.experts[0].weight",
+        "self.experts = {i: nn.Linear(8, 1) for i in range(n)}",
+        "",
+        "cpu",
+        "self.experts = nn.ModuleDict({str(i): nn.Linear(8, 1) for i in range(n)})  (its keys are texts)",
+    ),
     ("mixed-devices", "x", "x = x.to(DEVICE)", "", "cpu", "x = x.to(self.device)"),
     ("wrong-rank-device", "x", "x = x.to(args.device)", "", "cuda:0", "x = x.to(self.device)"),
     (
@@ -174,3 +198,32 @@ def test_generator_made_in_the_step():
     assert (
         cause_of("mixed-devices", "rng", made, None, "cpu", "cuda:1")[1] == "rng = torch.Generator(device=self.device)"
     )
+
+
+def test_container_of_other_things():
+    """A container that also holds what is no module is not advised to be made one of modules."""
+    made = Origin("train.py", 1, 'self.metrics = ("train", MeanMetric())', "__init__")
+    assert cause_of("unregistered-metric", "self.metrics[1]", made, None, "cpu", "") == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("rule", "name", "made", "fix"),
+    [
+        (
+            "wrong-rank-device",
+            "self.grid",
+            'self.grid = torch.ones(3, device="cuda:0")',
+            'self.register_buffer("grid", torch.ones(3), persistent=False)',
+        ),
+        (
+            "unregistered-module",
+            "self.frozen[0].weight",
+            'self.frozen = [nn.Linear(8, 8).to("cuda:0").eval()]',
+            "self.frozen = nn.ModuleList([nn.Linear(8, 8).eval()])",
+        ),
+    ],
+)
+def test_written_out_device_where_the_module_is_built(rule, name, made, fix):
+    """In __init__ the written-out device gives way to registration: self.device is the CPU there."""
+    why, found = cause_of(rule, name, Origin("train.py", 1, made, "__init__"), None, "cuda:0", "cuda:1")
+    assert (found, why.startswith("The device written out here")) == (fix, True)

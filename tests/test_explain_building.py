@@ -11,6 +11,7 @@ from torch import nn
 
 from lightning_devcheck import scan
 from tests.helpers.failing import explained
+from tests.helpers.mixin import Centred
 
 FILE_GENERATOR = torch.Generator()
 
@@ -191,3 +192,34 @@ def test_generator_of_the_file():
 
     finding = explained(step)
     assert finding.name == "FILE_GENERATOR"
+
+
+class BuildsCentre(Centred, nn.Module):
+    """A module whose mixin is in another file."""
+
+    def __init__(self):
+        super().__init__()
+        self.build_centre(4)
+
+
+class MakesCentre(Centred, nn.Module):
+    """A module that calls the same method in every step."""
+
+    def forward(self, x):
+        """Make the centre, and take it away."""
+        self.build_centre(4)
+        return self.centred(x)
+
+
+def test_method_of_another_file_that_init_calls():
+    """Whether a method builds is told by the module's class, wherever the method is."""
+    module = BuildsCentre()
+    fix = 'self.register_buffer("centre", torch.zeros(dim), persistent=False)'
+    assert explained(module.centred, module).fix == fix
+    assert scan(module).findings[0].fix == fix
+
+
+def test_method_of_another_file_that_the_step_calls():
+    """The same method makes its tensor on the device where the step calls it."""
+    module = MakesCentre()
+    assert "register_buffer" not in explained(module, module).fix

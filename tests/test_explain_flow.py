@@ -89,6 +89,34 @@ def test_what_forward_keeps_for_backward():
     assert (finding.origin.line, finding.fix) == ("ctx.mask = (x < 6).cpu()  # kept", "ctx.mask = x < 6")
 
 
+class Dropped(torch.autograd.Function):
+    """Saves a mask that it makes on the CPU."""
+
+    @staticmethod
+    def forward(ctx, x):
+        """Keep half."""
+        mask = torch.rand(x.shape[0], 1) > 0.5  # made
+        ctx.save_for_backward(x, mask)
+        return 2 * x
+
+    @staticmethod
+    def backward(ctx, grad):
+        """Let through what was kept."""
+        _, mask = ctx.saved_tensors
+        return grad * mask
+
+
+def test_what_forward_saves_for_backward():
+    """A saved tensor comes from the line in the forward that made it on the CPU."""
+
+    def step(x):
+        Dropped.apply(x.requires_grad_()).sum().backward()
+
+    finding = explained(step)
+    assert (finding.name, finding.origin.line) == ("mask", "mask = torch.rand(x.shape[0], 1) > 0.5  # made")
+    assert finding.fix == "mask = torch.rand(x.shape[0], 1, device=x.device) > 0.5"
+
+
 def test_copy_in_the_failing_line():
     """A copy to the CPU in the failing expression is the culprit, named as it is written."""
 

@@ -14,6 +14,7 @@ from lightning_devcheck._devices import device_of
 from lightning_devcheck._explain._bindings import Binding, base_of, find_binding
 from lightning_devcheck._explain._calls import MAX_DEPTH, frame_inside, returned
 from lightning_devcheck._explain._frames import Frame
+from lightning_devcheck._explain._kept import saved_line
 from lightning_devcheck._explain._locate import Named, locate
 from lightning_devcheck._explain._made import gives_data, imported, made_in_place, moves, puts_on_host
 from lightning_devcheck._explain._mentions import callees, evaluate, makes_tensor, mentions
@@ -133,6 +134,8 @@ class Search:
             return self._loop(position, binding, replace(named, kind="local"), steps)
         if binding.kind == "import":
             return Named(name, imported(frame, base) or made, "global")
+        if isinstance(binding.value, ast.Attribute) and binding.value.attr == "saved_tensors":
+            return replace(named, origin=saved_line(self, frame, binding.value, name) or made)
         if binding.kind == "value" and binding.value is not None:
             return self._evidence(position, binding, named, steps) or named
         return replace(named, kind="local")

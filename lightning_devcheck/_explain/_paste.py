@@ -36,7 +36,8 @@ def pasteable(fix: str, named: Named, frames: Sequence[Frame], expected: torch.d
     place = next((frame for frame in frames if _is_in(made, frame)), None)
     if "self.device" not in fix or (place is not None and has_device(place.lookup("self"))):
         return fix
-    other = device_before(place, made, expected) if place is not None else ""
+    shaped = re.search(r"\b(?!self\b)([a-z]\w*)\.(?:shape|size\()", made.line) if place is None else None
+    other = device_before(place, made, expected) if place is not None else f"{shaped[1]}.device" if shaped else ""
     if other or takes_self(made) or not made.function:
         return fix.replace("self.device", other or "self.device")
     return f"{fix.replace('self.device', 'device')}\n(device: a new argument of {made.function}, from its caller)"

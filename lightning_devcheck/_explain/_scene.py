@@ -181,7 +181,8 @@ class Scene:
         word = {"module": "unregistered-module", "metric": "unregistered-metric"}.get(named.kind, rule)
         if rule == "unregistered-parameter":
             word = rule
-        why, fix = cause_of(word, named.name, named.origin, self.used, device, str(self.expected or ""))
+        owner, expected = type(self.root) if self.root is not None else None, str(self.expected or "")
+        why, fix = cause_of(word, named.name, named.origin, self.used, device, expected, owner)
         return why or self.match.message.cause, fix or self.match.message.fix
 
     def operators(self) -> tuple[Operator, ...]:
