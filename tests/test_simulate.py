@@ -566,3 +566,14 @@ def test_lazy_modules(cuda, make):
     assert weight.device == weight.grad.device == layers[1].running_mean.device == torch.device("cuda", 1)
     assert isinstance(weight, nn.Parameter)
     assert type(layers[0]) is nn.Linear
+
+
+def test_scripted_modules_move_and_train(cuda):
+    """A module that TorchScript compiled moves as others do, and trains there."""
+    module = torch.jit.script(nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.ReLU())).to("cuda:1")
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+    before = [parameter.detach().clone() for parameter in module.parameters()]
+    module(torch.randn(4, 3, device="cuda:1")).square().sum().backward()
+    optimizer.step()
+    assert {str(tensor.device) for tensor in (*module.parameters(), *module.buffers())} == {"cuda:1"}
+    assert not any(map(torch.equal, [*module.parameters()][:1], before))

@@ -28,8 +28,9 @@ def _keeping(original: Callable[..., Any]) -> Callable[..., Any]:
             result = original(self, fn, *args, **kwargs)
         finally:
             put_back()
+        after = dict(self._parameters)  # a scripted module's own mapping has no get
         for name, old in before.items():
-            new = self._parameters.get(name)
+            new = after.get(name)
             if old is not None and new is not None and new is not old and _became(old, new):
                 self._parameters[name] = old
         return result
