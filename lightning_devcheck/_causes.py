@@ -66,7 +66,8 @@ def cause_of(
     if origin and is_building(origin, owner):
         function = function if function in BUILDERS else "__init__"
     case = Case(rule, name, made, used.line if used else "", function, device)
-    return next((found for cause in CAUSES if (found := cause(case)) is not None), ("", ""))
+    why, fix = next((found for cause in CAUSES if (found := cause(case)) is not None), ("", ""))
+    return why, fix.removesuffix("\n    pass")  # of the head of a block
 
 
 def _moved_part(case: Case) -> tuple[str, str] | None:
@@ -271,8 +272,11 @@ def _factory(case: Case) -> tuple[str, str] | None:
 
 
 def _to_host(case: Case) -> tuple[str, str] | None:
-    line = without_host_copies(case.made) if case.device == "cpu" else None
-    return None if line is None else ("This line copies it to the CPU: a hidden copy and a wait in every step.", line)
+    kept = without_host_copies(case.made) if case.device == "cpu" else None
+    if kept is None:
+        return None
+    line = with_device_argument(kept, is_factory)
+    return "This line copies it to the CPU: a hidden copy and a wait in every step.", line
 
 
 CAUSES: tuple[Callable[[Case], tuple[str, str] | None], ...] = (

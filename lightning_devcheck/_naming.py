@@ -16,6 +16,7 @@ MOVES = ("cpu", "to", "cuda", "type_as", "numpy")
 # what reads values from a device: methods, functions, and methods that lead there
 READING_METHODS = {"item", "tolist", "cpu", "numpy", "nonzero", "to", "unique"}
 SURE_READS = {"item", "tolist", "cpu", "numpy", "nonzero"}  # the others read in some cases only
+CONVERSIONS = ("float", "int", "bool")  # read for certain; min and max do of tensors only
 READING_FUNCTIONS = {"float", "int", "bool", "print", "str", "repr", "format", "round", "range", "list", "min", "max"}
 PASSING_METHODS = {"detach", "clone", "float", "double", "half", "sum", "mean", "max", "min", "argmax", "abs", *MOVES}
 PASSING_METHODS |= {"any", "all", "pow", "sqrt", "exp", "square", "view", "flatten", "squeeze", *READING_METHODS}
@@ -86,7 +87,9 @@ def _called_on(statement: ast.AST, methods: AbstractSet[str]) -> Iterator[ast.ex
 
 def _decided_by(statement: ast.AST) -> Iterator[ast.expr]:
     """Conditions, and what functions of Python's own read."""
-    for node in _own_nodes(statement):
+    nodes = list(_own_nodes(statement))
+    nodes.sort(key=lambda node: not (isinstance(node, ast.Call) and ast.unparse(node.func) in CONVERSIONS))
+    for node in nodes:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in READING_FUNCTIONS:
             yield from (_source_of(v) for v in node.args if not isinstance(v, (ast.Constant, ast.JoinedStr)))
         elif isinstance(node, (ast.If, ast.While, ast.IfExp, ast.Assert)):

@@ -14,7 +14,7 @@ from lightning_devcheck._devices import device_of
 from lightning_devcheck._records import Finding, Origin
 from lightning_devcheck._report import Report
 from lightning_devcheck._rules import RULES, make_finding
-from lightning_devcheck._source import attribute_origin, part_origin
+from lightning_devcheck._source import attribute_origin, outside_origin, part_origin
 from lightning_devcheck._tree import ModuleTree, tensors_of
 from lightning_devcheck._values import GENERATOR, dtype_of, inside, is_a, is_metric, is_tensor, registered, shape_of
 
@@ -28,23 +28,25 @@ class Place:
         value: The tensor or module itself; a place is dropped as soon as it is judged.
         owner: The class that assigns the attribute.
         attribute: The attribute that holds it, ``heads``.
+        root: The class of the tree's root.
     """
 
     name: str
     value: Any
     owner: type
     attribute: str
+    root: type
 
     @property
     def origin(self) -> Origin | None:
         """The line that assigns the attribute, where the source is at hand."""
-        return attribute_origin(self.owner, self.attribute)
+        return attribute_origin(self.owner, self.attribute) or outside_origin(self.root, self.name)
 
     @property
     def made(self) -> Origin | None:
         """The line to change: for a tensor the one that puts it into the attribute, else the attribute's own."""
         plain = is_a(self.value, torch.Tensor) and not is_a(self.value, torch.nn.Parameter)
-        return part_origin(self.owner, self.attribute, self.name) if plain else self.origin
+        return (part_origin(self.owner, self.attribute, self.name) if plain else None) or self.origin
 
 
 def scan(module: torch.nn.Module) -> Report:
@@ -104,7 +106,7 @@ def _plain_places(tree: ModuleTree) -> Iterator[Place]:
             continue  # a metric's states move with it
         for name, found in inside(value, f"{tree.path(index)}.{attribute}", seen=seen):
             if not is_a(found, GENERATOR):
-                yield Place(name, found, type(owner), attribute)
+                yield Place(name, found, type(owner), attribute, type(tree.modules[0]))
 
 
 def spell_path(fqn: str) -> str:

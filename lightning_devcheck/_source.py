@@ -144,6 +144,20 @@ def part_origin(owner: type, attribute: str, name: str) -> Origin | None:
     return attribute_origin(owner, attribute)
 
 
+def outside_origin(root: type, name: str) -> Origin | None:
+    """The line of a root's class that sets an attribute of one of its parts: ``self.body.adapter = …``.
+
+    Args:
+        root: The class.
+        name: The whole name, ``self.body.adapter[0]``.
+    """
+    for source, found in _assignments_to(root, name.removeprefix("self.").partition(".")[0]):
+        parts = [one for one in found if one.kind == "part" and re.match(rf"self\.{re.escape(one.text)}\b", name)]
+        if parts:
+            return line_of(source, parts[-1].lineno, parts[-1].method)
+    return None
+
+
 def _assignments_to(owner: type, attribute: str) -> Iterator[tuple[str, list[Assignment]]]:
     """The file and the assignments of each class that has some, the class itself first."""
     for cls in type.__getattribute__(owner, "__mro__"):

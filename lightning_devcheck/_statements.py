@@ -184,10 +184,10 @@ def is_written_out(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("cuda")
 
 
-def without_host_copies(made: ast.stmt) -> str | None:
+def without_host_copies(made: ast.stmt) -> ast.stmt | None:
     """The statement without ``.cpu()`` and ``.to("cpu")``; None where it has none."""
-    stripped = _Stripping().visit(copy.deepcopy(made))
-    return None if ast.dump(stripped) == ast.dump(made) else spell(stripped)
+    stripped: ast.stmt = _Stripping().visit(copy.deepcopy(made))
+    return None if ast.dump(stripped) == ast.dump(made) else ast.fix_missing_locations(stripped)
 
 
 class _Stripping(ast.NodeTransformer):

@@ -435,3 +435,59 @@ def test_model_that_a_plain_loop_does_not_move():
 
     finding = explained(step)
     assert (finding.rule, finding.name, finding.fix) == ("parameter-device", "model.weight", "model.to(device)")
+
+
+class Gathered(Metric):
+    """A metric that keeps its input on the CPU."""
+
+    def __init__(self):
+        super().__init__()
+        self.add_state("values", [], dist_reduce_fx="cat")
+        self.add_state("marks", [], dist_reduce_fx="cat")
+
+    def update(self, values):
+        """Keep."""
+        self.values.append(values.detach().cpu())  # kept
+        self.marks.append(values)
+
+    def compute(self):
+        """Multiply."""
+        return self.values[0] * self.marks[0]
+
+
+def test_metric_that_keeps_its_state_on_the_host():
+    """The state of a registered metric comes from the line in the metric that copied it to the CPU."""
+    module = nn.Module()
+    module.metric = Gathered()
+
+    def step(x):
+        module.metric.update(x)
+        module.metric.compute()
+
+    finding = explained(step, module)
+    assert (finding.rule, finding.name) == ("metric-device", "self.metric")
+    assert finding.origin.line == "self.values.append(values.detach().cpu())  # kept"
+    assert finding.fix == "self.values.append(values.detach())"
+
+
+class Adapted(nn.Module):
+    """A module that hangs a list of layers on one of its parts."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Linear(4, 4)
+        self.body.adapters = [nn.Linear(4, 4)]  # hung
+
+    def forward(self, x):
+        """Adapt."""
+        return self.body.adapters[0](x)
+
+
+def test_attribute_set_on_a_part():
+    """An attribute of a layer of torch's is set by a line of the module that holds the layer."""
+    module = Adapted()
+    finding = explained(module, module)
+    assert (finding.name, finding.origin.line) == (
+        "self.body.adapters[0].weight",
+        "self.body.adapters = [nn.Linear(4, 4)]  # hung",
+    )

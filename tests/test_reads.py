@@ -29,6 +29,7 @@ from lightning_devcheck._records import Origin
         ('text = f"{loss:.3f}"  # shown', "loss"),
         ('print("loss", loss)', "loss"),
         ("n = int(mask.sum())", "mask"),
+        ("self.best = min(self.best, float(loss))", "loss"),
         ("scores = out.argmax(1).cpu().numpy()", "out"),
         ("lr = 1.0 if loss > 1 else 0.1", "loss"),
         ("self.running += losses.detach().cpu()", "self.running"),

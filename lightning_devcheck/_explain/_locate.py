@@ -11,7 +11,8 @@ import torch
 
 from lightning_devcheck._records import Origin
 from lightning_devcheck._scan import unregistered
-from lightning_devcheck._source import attribute_origin, class_body, class_source, line_of, move_line
+from lightning_devcheck._source import attribute_origin, class_body, class_source, line_of, move_line, part_origin
+from lightning_devcheck._statements import is_host_copy, parse_line
 from lightning_devcheck._tree import ModuleTree, metric_states, spell_child, tensors_of
 from lightning_devcheck._values import inside, is_a, is_metric, is_module
 
@@ -49,8 +50,9 @@ def locate(root: torch.nn.Module | None, wanted: Any, name: str = "self") -> Nam
             for key, value in dict.items(held) if is_a(held, dict) else ():
                 if value is wanted:
                     return _registered(tree, index, key)
-        if "_defaults" in own and _is_state(module, wanted):
-            return Named(tree.path(index), _first_line(tree.links(index)), "metric")
+        if "_defaults" in own and (key := _state_key(module, wanted)):
+            line = _put_on_host(type(module), key) or _first_line(tree.links(index))
+            return Named(tree.path(index), line, "metric")
     return _among_unregistered(root, tree, wanted)
 
 
@@ -62,8 +64,17 @@ def _registered(tree: ModuleTree, index: int, key: str) -> Named:
     return Named(name, line, "registered")
 
 
-def _is_state(metric: torch.nn.Module, wanted: Any) -> bool:
-    return any(found is wanted for _, state in metric_states(metric) for _, found in inside(state, ""))
+def _state_key(metric: torch.nn.Module, wanted: Any) -> str:
+    """The state of a metric that something is, or is a part of."""
+    states = ((key, found) for key, state in metric_states(metric) for _, found in inside(state, ""))
+    return next((key for key, found in states if found is wanted), "")
+
+
+def _put_on_host(metric: type, key: str) -> Origin | None:
+    """The line of a user's metric that copies to the CPU what it keeps in a state."""
+    line = part_origin(metric, key, f"self.{key}[0]")
+    made = parse_line(line.line) if line is not None else None
+    return line if made is not None and any(is_host_copy(node) for node in ast.walk(made)) else None
 
 
 def _among_unregistered(root: torch.nn.Module, tree: ModuleTree, wanted: Any) -> Named | None:
