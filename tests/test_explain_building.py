@@ -223,3 +223,33 @@ def test_method_of_another_file_that_the_step_calls():
     """The same method makes its tensor on the device where the step calls it."""
     module = MakesCentre()
     assert "register_buffer" not in explained(module, module).fix
+
+
+def scaler(factor):
+    """A function that has captured an argument."""
+    return lambda x: x * factor
+
+
+class Captures(nn.Module):
+    """A module that keeps functions which have captured tensors."""
+
+    def __init__(self):
+        super().__init__()
+        weight = torch.ones(4)  # captured
+        self.weigh = lambda x: x * weight
+        self.scale = scaler(torch.ones(4))  # given
+
+
+def test_variable_that_a_function_has_captured():
+    """The line that made a captured variable is shown, with the buffer to make of it."""
+    module = Captures()
+    finding = explained(module.weigh, module)
+    assert (finding.name, finding.origin.line) == ("self.weigh(weight)", "weight = torch.ones(4)  # captured")
+    assert finding.fix == ('self.register_buffer("weight", torch.ones(4), persistent=False)  (and read it from there)')
+
+
+def test_argument_that_a_function_has_captured():
+    """A captured argument comes from the line that keeps the function."""
+    module = Captures()
+    finding = explained(module.scale, module)
+    assert (finding.name, finding.origin.line) == ("self.scale(factor)", "self.scale = scaler(torch.ones(4))  # given")

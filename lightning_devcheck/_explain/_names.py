@@ -13,6 +13,7 @@ from lightning_devcheck._assignments import spell
 from lightning_devcheck._devices import device_of
 from lightning_devcheck._explain._bindings import Binding, base_of, find_binding
 from lightning_devcheck._explain._calls import MAX_DEPTH, frame_inside, returned
+from lightning_devcheck._explain._captured import captured_line
 from lightning_devcheck._explain._frames import Frame
 from lightning_devcheck._explain._kept import saved_line
 from lightning_devcheck._explain._locate import Named, locate
@@ -61,6 +62,8 @@ class Search:
     def locate(self, wanted: Any) -> Named | None:
         """Find an object in the module that is trained, with the line that made it."""
         found = locate(self.root, wanted, self.root_name)
+        if found is not None and "(" in found.name:
+            return replace(found, origin=captured_line(self.root, self.root_name, found.name) or found.origin)
         if found is None or found.origin is not None or self.root_name == "self":
             return found
         for position in range(len(self.frames) - 1, -1, -1):

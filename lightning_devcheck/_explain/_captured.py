@@ -1,0 +1,42 @@
+"""What a function that is kept somewhere has captured: the line that made it."""
+
+from __future__ import annotations
+
+import ast
+import types
+
+import torch
+
+from lightning_devcheck._explain._bindings import find_binding
+from lightning_devcheck._explain._calls import frame_inside
+from lightning_devcheck._explain._frames import Frame
+from lightning_devcheck._explain._mentions import evaluate
+from lightning_devcheck._records import Origin
+from lightning_devcheck._source import line_of
+from lightning_devcheck._statements import parse_line
+from lightning_devcheck._values import MISSING
+
+NOWHERE = (lambda: None).__code__
+
+
+def captured_line(root: torch.nn.Module | None, root_name: str, name: str) -> Origin | None:
+    """The line that gave a captured variable its value; None for an argument of the function around.
+
+    Args:
+        root: The module.
+        root_name: What it is called.
+        name: What holds the function, and the variable: ``self.criterion(weight).bias``.
+    """
+    kept, _, rest = name.partition("(")
+    expression = parse_line(kept)
+    if not rest or not isinstance(expression, ast.Expr):
+        return None
+    outer = Frame("", 0, NOWHERE, {root_name: root}, {})
+    _, function = evaluate(expression.value, outer)
+    if type(function) is not types.FunctionType:
+        return None
+    inner = frame_inside(function, MISSING, outer, function.__code__.co_firstlineno)
+    binding = find_binding(inner, rest.partition(")")[0])
+    if binding is None or binding.kind != "value" or not binding.function:
+        return None
+    return line_of(inner.filename, binding.lineno, binding.function)
