@@ -1,4 +1,4 @@
-"""Train somebody else's network for two steps, as `preflight` does."""
+"""Train somebody else's network for two steps, as `preflight` does, and run it in inference mode."""
 
 from __future__ import annotations
 
@@ -23,6 +23,10 @@ class Wrapped(pl.LightningModule):
     def training_step(self, batch, batch_idx):
         return self.loss(self.net, batch)
 
+    @torch.inference_mode()
+    def on_train_batch_end(self, outputs, batch, batch_idx):
+        self.loss(self.net, batch)  # as a validation step computes it
+
     def configure_optimizers(self):
         return torch.optim.AdamW(self.parameters(), lr=1e-4)
 
@@ -30,7 +34,7 @@ class Wrapped(pl.LightningModule):
 def train(
     build: Callable[[], nn.Module], loss: Callable[[nn.Module, Any], torch.Tensor], batches: Sequence[Any]
 ) -> Report:
-    """The report of two steps; the network is built inside of the simulation."""
+    """The report of two steps, each with one in inference mode; the network is built inside of the simulation."""
     return preflight(lambda: Wrapped(build(), loss), batches, steps=2)
 
 
