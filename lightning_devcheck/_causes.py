@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 from lightning_devcheck._case import BUILDERS, Case, is_class
+from lightning_devcheck._moves import (
+    discarded_move,
+    early_move,
+    elsewhere,
+    from_setting,
+    loaded,
+    moved_part,
+    to_host,
+    written_out,
+)
 from lightning_devcheck._places import (
     constant,
+    container,
     default_value,
     held_outside,
     late_layer,
@@ -23,16 +33,9 @@ from lightning_devcheck._statements import (
     calls_in,
     calls_torch,
     is_factory,
-    is_move,
-    is_setting,
-    is_written_out,
     parse_line,
     spell,
     with_device_argument,
-    with_own_device,
-    with_text_keys,
-    without_devices,
-    without_host_copies,
 )
 
 
@@ -70,20 +73,6 @@ def cause_of(
     return why, fix.removesuffix("\n    pass")  # of the head of a block
 
 
-def _moved_part(case: Case) -> tuple[str, str] | None:
-    """A line of its own that moves a module, in place."""
-    call = case.made.value if isinstance(case.made, ast.Expr) else None
-    if not isinstance(call, ast.Call) or not is_move(call):
-        return None
-    inside = case.name.startswith(f"{ast.unparse(call.func).rpartition('.')[0]}.")
-    if not inside and case.rule != "parameter-device":
-        return None
-    return (
-        "This line moves the module, in place; Lightning had moved it with all the rest, or would have.",
-        f'take it out; what is to stay there on purpose: DeviceCheck(allow=["{case.name.removeprefix("self.")}*"])',
-    )
-
-
 def _own_transfer(case: Case) -> tuple[str, str] | None:
     """The module's own way to move a batch, which leaves something behind."""
     if case.rule != "batch-device" or case.function != "transfer_batch_to_device":
@@ -91,17 +80,6 @@ def _own_transfer(case: Case) -> tuple[str, str] | None:
     return (
         "The module's own transfer_batch_to_device returns it where it was.",
         "move every part there, or begin with batch = super().transfer_batch_to_device(batch, device, dataloader_idx)",
-    )
-
-
-def _discarded_move(case: Case) -> tuple[str, str] | None:
-    call = case.made.value if isinstance(case.made, ast.Expr) else None
-    if call is None or not is_move(call) or not isinstance(call, ast.Call):
-        return None
-    receiver = ast.unparse(call.func.value)  # type: ignore[attr-defined]
-    return (
-        f".{call.func.attr}() returns a new tensor, which this line throws away; {receiver} stays on {case.device}.",  # type: ignore[attr-defined]
-        f"{receiver} = {ast.unparse(call)}",
     )
 
 
@@ -115,37 +93,6 @@ def _generator(case: Case) -> tuple[str, str] | None:
     if case.name.isupper() or case.function in BUILDERS:  # there self.device is the CPU, or unknown
         line = f"def on_fit_start(self):  # the module has been moved\n    {line}"
     return "A generator draws on its own device only, and Lightning does not move it.", line
-
-
-def _written_out(case: Case) -> tuple[str, str] | None:
-    """A device written out in the code."""
-    if not case.device.startswith("cuda"):
-        return None
-    line = with_own_device(case.made, is_written_out)
-    if line is None:
-        return None
-    if case.attribute and case.function == "__init__":  # there self.device is the CPU
-        rule = case.rule if case.rule.startswith("unregistered") else "unregistered-tensor"
-        plain = replace(case, made=without_devices(case.made), rule=rule)
-        registered = _container(plain) or held_outside(plain)
-        line = registered[1] if registered else line
-    return "The device written out here is right on one process and wrong on every other.", line
-
-
-def _from_setting(case: Case) -> tuple[str, str] | None:
-    """A device that a constant or a setting of the program names."""
-    line = with_own_device(case.made, is_setting)
-    why = "The device here is one that the program has chosen itself; Lightning has put this process on another."
-    return None if line is None or case.attribute else (why, line)
-
-
-def _loaded(case: Case) -> tuple[str, str] | None:
-    if not any(calls_torch(call, "load") for call in calls_in(case.made)):
-        return None
-    return (
-        "torch.load puts a tensor on the device it was saved from, or on map_location; nothing moves it after that.",
-        with_device_argument(case.made, lambda call: calls_torch(call, "load"), "map_location"),
-    )
 
 
 def _optimizer(case: Case) -> tuple[str, str] | None:
@@ -199,42 +146,6 @@ def _output(case: Case) -> tuple[str, str] | None:
     return why, f"{spell(case.made)}.to({HERE})"
 
 
-def _early_move(case: Case) -> tuple[str, str] | None:
-    moved = any(is_move(call) and HERE in ast.unparse(call) for call in calls_in(case.made))
-    if not moved or not case.attribute or case.device != "cpu":
-        return None
-    value = ast.unparse(case.value) if case.value else "tensor"
-    plain = value.removesuffix(f".to({HERE})")
-    return (
-        f"While __init__ runs, self.device is still the CPU, so this .to() does nothing; and what is not a parameter\n"
-        f"or buffer is not moved later. self.{case.attribute} stays on the CPU.",
-        f'self.register_buffer("{case.attribute}", {plain}, persistent=False)',
-    )
-
-
-def _container(case: Case) -> tuple[str, str] | None:
-    """Modules, metrics or parameters in a plain list or dict."""
-    value, attribute = case.value, case.attribute
-    kinds = (ast.List, ast.ListComp, ast.Tuple, ast.Dict, ast.DictComp, ast.GeneratorExp)
-    if not attribute or not isinstance(value, kinds):
-        return None
-    if any(isinstance(part, ast.Constant) for part in getattr(value, "values", getattr(value, "elts", ()))):
-        return None  # it holds other things too
-    mapping = isinstance(value, (ast.Dict, ast.DictComp))
-    numbered = mapping and case.name.startswith(f"self.{attribute}[") and case.name[len(attribute) + 6].isdigit()
-    text = ast.unparse(with_text_keys(value) if numbered else value)
-    metric = case.rule.endswith("metric") or case.rule == "metric-device"
-    if not metric and not case.rule.endswith(("module", "parameter")):
-        return None
-    bare = case.rule.endswith("parameter") and "Parameter(" in text
-    kind = ("Parameter" if bare else "Module") + ("Dict" if mapping else "List")
-    what = "A metric" if metric else "A parameter" if bare else "A module"
-    plain = "dict" if mapping else "tuple" if isinstance(value, ast.Tuple) else "list"
-    lost = "is not moved with the module" if metric else "is not moved, not trained, not saved, not synchronised"
-    keys = "  (its keys are texts)" if numbered else ""
-    return f"{what} in a plain {plain} {lost}.", f"self.{attribute} = nn.{kind}({text}){keys}".replace("'", '"')
-
-
 def _rebuilt(case: Case) -> tuple[str, str] | None:
     call = next(
         (c for c in calls_in(case.made) if calls_torch(c, "tensor") and "requires_grad=True" in ast.unparse(c)), None
@@ -265,34 +176,28 @@ def _running_sum(case: Case) -> tuple[str, str] | None:
 
 def _factory(case: Case) -> tuple[str, str] | None:
     call = next((call for call in calls_in(case.made) if is_factory(call)), None)
-    if call is None or case.rule == "unregistered-parameter":  # on the right device it would not be trained either
+    # a parameter that is not registered would not be trained on the right device either
+    if call is None or case.rule == "unregistered-parameter" or case.device.startswith("cuda"):
         return None
     why = f"{ast.unparse(call.func)} makes its tensor on the CPU unless it is given a device."
     return why, with_device_argument(case.made, is_factory)
 
 
-def _to_host(case: Case) -> tuple[str, str] | None:
-    kept = without_host_copies(case.made) if case.device == "cpu" else None
-    if kept is None:
-        return None
-    line = with_device_argument(kept, is_factory)
-    return "This line copies it to the CPU: a hidden copy and a wait in every step.", line
-
-
 CAUSES: tuple[Callable[[Case], tuple[str, str] | None], ...] = (
-    _moved_part,
+    moved_part,
     _own_transfer,
-    _discarded_move,
+    discarded_move,
     _generator,
-    _written_out,
-    _from_setting,
-    _loaded,
+    written_out,
+    from_setting,
+    loaded,
+    elsewhere,
     _output,
     _other_memory,
     _optimizer,
     _copies,
-    _early_move,
-    _container,
+    early_move,
+    container,
     put_into,
     default_value,
     _rebuilt,
@@ -302,6 +207,6 @@ CAUSES: tuple[Callable[[Case], tuple[str, str] | None], ...] = (
     taken_from_loader,
     late_layer,
     local_layer,
-    _to_host,
+    to_host,
     _factory,
 )

@@ -13,6 +13,7 @@ from lightning_devcheck._statements import (
     spell,
     with_device_argument,
     with_parameter_outside,
+    with_text_keys,
 )
 
 
@@ -42,10 +43,31 @@ def held_outside(case: Case) -> tuple[str, str] | None:
         )
     last = re.split(r"[.\[\]\"(]+", case.name.rstrip('"])'))[-1]
     last = last if last.isidentifier() else "values"
+    part = _part(value, case.name)
     return (
         f"self.{attribute} is a plain object to Lightning: the tensor in it is not moved with the module.",
-        f'self.register_buffer("{last}", …, persistent=False)  (and read it from there)',
+        f'self.register_buffer("{last}", {spell(part) if part else "…"}, persistent=False)  (and read it from there)',
     )
+
+
+def _part(value: ast.expr, name: str) -> ast.expr | None:
+    """The part of an assigned expression that a name stands for: items of displays and of their calls, keywords."""
+    part: ast.expr | None = value
+    for key in re.findall(r'\["?(\w+)"?\]|\.(\w+)', name.removeprefix("self.")):
+        part = _item(part, "".join(key))
+    made = part is not None and any(map(is_factory, calls_in(part)))
+    return part if made and part is not value else None
+
+
+def _item(value: ast.expr | None, key: str) -> ast.expr | None:
+    if isinstance(value, ast.Dict):
+        keys = [str(known.value) if isinstance(known, ast.Constant) else "" for known in value.keys]
+        return value.values[keys.index(key)] if key in keys else None
+    if isinstance(value, (ast.List, ast.Tuple)):
+        return value.elts[int(key)] if key.isdigit() and int(key) < len(value.elts) else None
+    if isinstance(value, ast.Call):
+        return next((word.value for word in value.keywords if word.arg == key), None)
+    return None
 
 
 def put_into(case: Case) -> tuple[str, str] | None:
@@ -119,7 +141,15 @@ def taken_from_loader(case: Case) -> tuple[str, str] | None:
 
 
 def late_layer(case: Case) -> tuple[str, str] | None:
-    if case.rule != "parameter-device" or not case.attribute or case.function in ("__init__", "configure_model"):
+    if not case.attribute or case.function in ("", *BUILDERS):
+        return None
+    call = case.value if isinstance(case.value, ast.Call) and is_class(case.value.func) else None
+    if case.rule == "unregistered-metric" and call is not None:
+        return (
+            "A metric made here comes after Lightning has moved the module.",
+            f"make self.{case.attribute} in __init__, and here: self.{case.attribute}.reset()",
+        )
+    if case.rule != "parameter-device" or (call is None and any(map(is_factory, calls_in(case.made)))):
         return None
     return (
         "A layer made here comes after Lightning has moved the module, and after the optimizer was made.",
@@ -137,3 +167,28 @@ def local_layer(case: Case) -> tuple[str, str] | None:
         return None
     why = "A layer starts on the CPU, and Lightning moves only what the module holds."
     return why, f"{base} = {spell(call)}.to({HERE})  (or in __init__: self.{base} = {spell(call)})"
+
+
+def container(case: Case) -> tuple[str, str] | None:
+    """Modules, metrics or parameters in a plain list or dict."""
+    value, attribute = case.value, case.attribute
+    if isinstance(value, ast.Call) and ast.unparse(value.func) in ("list", "tuple") and value.args:
+        value = value.args[0]
+    kinds = (ast.List, ast.ListComp, ast.Tuple, ast.Dict, ast.DictComp, ast.GeneratorExp)
+    if not attribute or not isinstance(value, kinds):
+        return None
+    if any(isinstance(part, ast.Constant) for part in getattr(value, "values", getattr(value, "elts", ()))):
+        return None  # it holds other things too
+    mapping = isinstance(value, (ast.Dict, ast.DictComp))
+    numbered = mapping and case.name.startswith(f"self.{attribute}[") and case.name[len(attribute) + 6].isdigit()
+    text = ast.unparse(with_text_keys(value) if numbered else value)
+    metric = case.rule.endswith("metric") or case.rule == "metric-device"
+    if not metric and not case.rule.endswith(("module", "parameter")):
+        return None
+    bare = case.rule.endswith("parameter") and "Parameter(" in text
+    kind = ("Parameter" if bare else "Module") + ("Dict" if mapping else "List")
+    what = "A metric" if metric else "A parameter" if bare else "A module"
+    plain = "dict" if mapping else "tuple" if isinstance(value, ast.Tuple) else "list"
+    lost = "is not moved with the module" if metric else "is not moved, not trained, not saved, not synchronised"
+    keys = "  (its keys are texts)" if numbered else ""
+    return f"{what} in a plain {plain} {lost}.", f"self.{attribute} = nn.{kind}({text}){keys}".replace("'", '"')

@@ -93,20 +93,31 @@ def _moved(call: ast.Call) -> ast.Attribute:
 
 
 def with_own_device(made: ast.stmt, wanted: Callable[[ast.expr], bool]) -> str | None:
-    """The statement with ``self.device`` for each device written in a way that is wanted; None where there is none."""
+    """The statement with ``self.device`` for each device named in a way that is wanted; None where there is none."""
     tree = copy.deepcopy(made)
     found = False
     for call in list(calls_in(tree)):
         here = ast.parse(HERE, mode="eval").body
-        if isinstance(call.func, ast.Attribute) and call.func.attr == "cuda" and wanted is is_written_out:
+        places = [*range(len(call.args))] if wanted is is_written_out else [0] if is_move(call) and call.args else []
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "cuda" and wanted is not is_setting:
             call.func.attr, call.args, call.keywords, found = "to", [here], [], True
-        for position, argument in enumerate(call.args):
-            if wanted(argument):
+            continue
+        for position in places:
+            if wanted(call.args[position]) or (position == 0 and is_move(call) and _is_index(call.args[0])):
                 call.args[position], found = here, True
         for word in call.keywords:
-            if wanted(word.value):
+            if word.arg in ("device", "map_location") and (wanted(word.value) or _is_index(word.value)):
                 word.value, found = here, True
     return spell(tree) if found else None
+
+
+def _is_index(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and type(node.value) is int
+
+
+def is_any(node: ast.expr) -> bool:
+    """Whether an argument may name a device: what names a dtype does not."""
+    return not ast.unparse(node).startswith(("torch.float", "torch.int", "torch.bool", "torch.long", "torch.half"))
 
 
 def without_devices(made: ast.stmt) -> ast.stmt:

@@ -16,6 +16,7 @@ LAYERS = (
     ("_version", "_records", "_compat", "_statements"),
     ("_assignments", "_case"),
     ("_places",),
+    ("_moves",),
     ("_render", "_devices", "_source", "_rules", "_values"),
     ("_report", "_tree", "_naming", "_causes"),
     ("_errors", "_simulate", "_saved", "_deadline"),

@@ -113,6 +113,41 @@ CASES = [
         "cpu",
         'self.register_buffer("fake", torch.zeros(1), persistent=False)',
     ),
+    ("wrong-rank-device", "t", "t = torch.ones(4, 1).to(0)", "", "cuda:0", "t = torch.ones(4, 1).to(self.device)"),
+    ("wrong-rank-device", "w", "w = torch.ones(4, device=0)", "", "cuda:0", "w = torch.ones(4, device=self.device)"),
+    ("wrong-rank-device", "w", "w = torch.ones(4).to(self.gpu)", "", "cuda:0", "w = torch.ones(4).to(self.device)"),
+    (
+        "unregistered-tensor",
+        'self.cfg["loss"]["weight"]',
+        "self.cfg = {'lr': 0.1, 'loss': {'weight': torch.ones(3)}}",
+        "",
+        "cpu",
+        'self.register_buffer("weight", torch.ones(3), persistent=False)  (and read it from there)',
+    ),
+    (
+        "mixed-devices",
+        "self.focal.alpha",
+        "self.focal = Focal(2.0, alpha=torch.ones(3))",
+        "",
+        "cpu",
+        'self.register_buffer("alpha", torch.ones(3), persistent=False)  (and read it from there)',
+    ),
+    (
+        "mixed-devices",
+        "self.past[1]",
+        "self.past = [0.0, torch.zeros(4)]",
+        "",
+        "cpu",
+        'self.register_buffer("values", torch.zeros(4), persistent=False)  (and read it from there)',
+    ),
+    (
+        "unregistered-parameter",
+        "self.layers[0].weight",
+        "self.layers = list(nn.Linear(8, 8) for _ in range(2))",
+        "",
+        "cpu",
+        "self.layers = nn.ModuleList((nn.Linear(8, 8) for _ in range(2)))",
+    ),
     ("mixed-devices", "x", "x = x.to(DEVICE)", "", "cpu", "x = x.to(self.device)"),
     ("wrong-rank-device", "x", "x = x.to(args.device)", "", "cuda:0", "x = x.to(self.device)"),
     (
@@ -251,3 +286,23 @@ def test_written_out_device_where_the_module_is_built(rule, name, made, fix):
     """In __init__ the written-out device gives way to registration: self.device is the CPU there."""
     why, found = cause_of(rule, name, Origin("train.py", 1, made, "__init__"), None, "cuda:0", "cuda:1")
     assert (found, why.startswith("The device written out here")) == (fix, True)
+
+
+@pytest.mark.parametrize(
+    ("rule", "name", "made", "fix"),
+    [
+        ("unregistered-metric", "self.mse", "self.mse = MeanSquaredError()", "make self.mse in __init__"),
+        ("parameter-device", "self.proj.weight", "self.proj = nn.Linear(4, 4)", "make self.proj in __init__"),
+        ("parameter-device", "self.proto", "self.proto = torch.zeros(8)", "self.proto = torch.zeros(8, device=self.d"),
+    ],
+)
+def test_what_is_made_after_the_move(rule, name, made, fix):
+    """A metric or layer that a step makes belongs into __init__; a tensor for a buffer's slot is made on the device."""
+    _, found = cause_of(rule, name, Origin("train.py", 1, made, "training_step"), None, "cpu", "cuda:1")
+    assert found.startswith(fix)
+
+
+def test_move_to_a_dtype():
+    """A dtype is no device."""
+    made = Origin("train.py", 1, "w = w.to(torch.float32)", "training_step")
+    assert cause_of("wrong-rank-device", "w", made, None, "cuda:0", "cuda:1") == ("", "")
