@@ -56,7 +56,7 @@ class DeviceCheck(_Base):
         every_n_steps: Walk the graph every so many batches as well; None for the schedule above alone.
         allow: Glob patterns of names (``"teacher.*"``) or devices (``"cpu"``) that may be elsewhere.
         ignore: Ids of rules that are not wanted.
-        explain: Whether a device error that torch raises gets a report as a note (printed on Python 3.10).
+        explain: Whether a device error that torch raises gets a report as a note (printed where notes are not shown).
 
     Raises:
         ValueError: If ``on_mismatch`` is not one of the three, ``every_n_steps`` not a positive integer, or ``ignore``

@@ -119,6 +119,15 @@ def fork_processes(strategy: Any) -> bool:
     return True
 
 
+def shows_notes() -> bool:
+    """Whether an exception that nobody catches is shown with its notes.
+
+    Python 3.10 has none. ``pretty_errors``, which torchmetrics 1.4.0 imports, replaces ``sys.excepthook`` by one that
+    leaves them out (seen in 1.2.25).
+    """
+    return hasattr(BaseException, "add_note") and getattr(sys.excepthook, "__module__", "") != "pretty_errors"
+
+
 def isolate_rng() -> Any:
     """A context that puts back the state of the random generators of Python, NumPy and torch's CPU.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 import warnings
 
 import pytest
@@ -80,40 +81,60 @@ def test_a_checkpoint_of_another_version(tmp_path):
     torch.save(checkpoint, path)
     check = DeviceCheck()
     trainer = make_trainer(callbacks=check, max_epochs=2)
-    only = {"weights_only": True} if "weights_only" in inspect.signature(trainer.fit).parameters else {}  # Lightning 2.6
+    # Lightning has the argument from 2.6 on
+    only = {"weights_only": True} if "weights_only" in inspect.signature(trainer.fit).parameters else {}
     trainer.fit(Clean(), make_loader(2), ckpt_path=path, **only)
     assert check.report.checked["steps"] == 2
+
+
+class Staged(Clean):
+    """A model that may mix devices outside of training."""
+
+    mistake = False
+
+    def validation_step(self, batch, batch_idx):
+        offset = torch.zeros(2, 4)  # BUG
+        return F.mse_loss(self.net(batch) + (offset if self.mistake else 0), batch)
+
+    test_step = predict_step = validation_step
+
+
+def run_stage(stage, model):
+    """Run one stage on a simulated device; its report."""
+    check = DeviceCheck()
+    trainer = make_trainer(accelerator="gpu", devices=[1], callbacks=check)
+    getattr(trainer, stage)(model, make_loader(2))
+    return check.report
 
 
 @pytest.mark.parametrize("stage", ["validate", "test", "predict"])
 def test_other_stages(stage, capfd):
     """Outside of fit a clean model is quiet, and a device error of torch gets its report as a note."""
-
-    class Staged(Clean):
-        mistake = False
-
-        def validation_step(self, batch, batch_idx):
-            offset = torch.zeros(2, 4)  # BUG
-            return F.mse_loss(self.net(batch) + (offset if self.mistake else 0), batch)
-
-        test_step = predict_step = validation_step
-
-    def run(model):
-        check = DeviceCheck()
-        trainer = make_trainer(accelerator="gpu", devices=[1], callbacks=check)
-        getattr(trainer, stage)(model, make_loader(2))
-        return check.report
-
     model = Staged()
     with simulate_cuda(devices=2):
-        assert run(model).findings == ()
+        assert run_stage(stage, model).findings == ()
         model.mistake = True
         with pytest.raises(RuntimeError) as info:
-            run(model)
+            run_stage(stage, model)
     # Python 3.10 has no notes: there the report is printed
     said = "".join(info.value.__notes__) if hasattr(info.value, "add_note") else capfd.readouterr().err
     assert "offset" in said
     assert "# BUG" in said
+
+
+def test_a_report_is_printed_where_notes_are_not_shown(monkeypatch, capfd):
+    """A package that shows tracebacks without their notes, as ``pretty_errors`` does, hides no report."""
+
+    def excepthook(kind, error, trace):
+        """Show an exception."""
+
+    excepthook.__module__ = "pretty_errors"
+    monkeypatch.setattr(sys, "excepthook", excepthook)
+    model = Staged()
+    model.mistake = True
+    with simulate_cuda(devices=2), pytest.raises(RuntimeError, match="same device"):
+        run_stage("validate", model)
+    assert "Fix: offset = torch.zeros(2, 4, device=self.device)" in capfd.readouterr().err
 
 
 def test_several_fits():

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import torch
 
-from lightning_devcheck._compat import no_torch_function
+from lightning_devcheck._compat import no_torch_function, shows_notes
 from lightning_devcheck._errors import DeviceMismatchError
 from lightning_devcheck._explain._frames import Frame, read_frames
 from lightning_devcheck._explain._judge import anonymous, judge
@@ -74,13 +74,13 @@ def explain(exception: BaseException, module: torch.nn.Module | None = None) -> 
 
 
 def annotate(exception: BaseException, module: torch.nn.Module | None = None) -> None:
-    """Put the report on an exception, as a note; it stays as it is. Python 3.10 has no notes: there it is printed."""
+    """Put the report on an exception, as a note; it stays as it is. Where notes are not shown it is printed."""
     report = explain(exception, module)
     if report is None:
         return
     if hasattr(exception, "add_note"):
         exception.add_note(f"\n{report}")
-    else:
+    if not shows_notes():
         print(f"\n{report}", file=sys.stderr, flush=True)
 
 
