@@ -116,7 +116,7 @@ _TABLE = (
         "detached-loss",
         "warning",
         "the loss reaches no parameter of the model: nothing is trained",
-        "The way from the parameters to the loss was cut: torch.no_grad(), .detach(), .item(), numpy or torch.tensor(loss).",
+        "The way from the parameters to the loss was cut: torch.no_grad(), .detach(), .item(), numpy or torch.tensor.",
         "compute the loss from the model's output with tensor operations only",
     ),
     Rule(
