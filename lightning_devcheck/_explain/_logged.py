@@ -11,7 +11,7 @@ from lightning_devcheck._explain._locate import Named
 from lightning_devcheck._explain._scene import Scene
 from lightning_devcheck._records import Finding, Origin
 from lightning_devcheck._source import class_body, class_source, is_host, line_of
-from lightning_devcheck._values import MISSING, attribute
+from lightning_devcheck._values import MISSING, attribute, bases_of
 
 
 def logged_value(scene: Scene) -> Finding | None:
@@ -37,7 +37,7 @@ def _finding(scene: Scene, name: str, method: str) -> Finding:
 
 def _logs(scene: Scene, name: str, method: str) -> Iterator[tuple[Origin, ast.expr]]:
     """The lines of a method that log a name, with what they log."""
-    for source in filter(None, map(class_source, type(scene.root).__mro__)):
+    for source in filter(None, map(class_source, bases_of(type(scene.root)))):
         for node in class_body(*source):
             if isinstance(node, ast.FunctionDef) and node.name == method:
                 calls = [call for call in ast.walk(node) if isinstance(call, ast.Call)]

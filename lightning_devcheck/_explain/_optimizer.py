@@ -14,7 +14,7 @@ from lightning_devcheck._explain._scene import Scene
 from lightning_devcheck._source import class_body, class_source, line_of, method_line
 from lightning_devcheck._statements import puts_on_host
 from lightning_devcheck._tree import tensors_of
-from lightning_devcheck._values import is_a, is_module, namespace
+from lightning_devcheck._values import bases_of, is_a, is_module, namespace
 
 
 def owner_of_state(scene: Scene, tensor: torch.Tensor) -> tuple[Named, str] | None:
@@ -45,7 +45,7 @@ def _parameter(optimizer: Any, tensor: torch.Tensor) -> tuple[str, torch.Tensor]
 
 def _lines(owner: type, key: object) -> Iterator[Named]:
     """The lines of a user's class that put a tensor on the CPU under a key: ``state["sum"] = torch.zeros(3)``."""
-    for source in filter(None, map(class_source, type.__getattribute__(owner, "__mro__"))):
+    for source in filter(None, map(class_source, bases_of(owner))):
         function = ""
         for node in class_body(*source):
             function = node.name if isinstance(node, ast.FunctionDef) else function

@@ -11,6 +11,7 @@ from lightning_devcheck._explain._calls import method_of
 from lightning_devcheck._records import Origin
 from lightning_devcheck._source import class_body, class_source, line_of, method_line
 from lightning_devcheck._statements import puts_on_host
+from lightning_devcheck._values import bases_of
 
 TRANSFER = "transfer_batch_to_device"
 AFTER = "on_after_batch_transfer"
@@ -32,7 +33,7 @@ def added_later(root: torch.nn.Module | None, name: str) -> Origin | None:
         name: The part, ``batch["noise"]``; a line that mentions it goes first.
     """
     words = re.findall(r"[^\W\d]\w*", name)[1:]
-    for source in filter(None, map(class_source, type(root).__mro__)):
+    for source in filter(None, map(class_source, bases_of(type(root)))):
         for method in class_body(*source):
             if isinstance(method, ast.FunctionDef) and method.name == AFTER:
                 simple = [node for node in ast.walk(method) if isinstance(node, ast.stmt) and puts_on_host(node)]
