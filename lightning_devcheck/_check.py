@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from time import perf_counter  # by name: a program that counts calls of time.perf_counter does not count ours
-from typing import Any
+from types import FrameType
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from lightning_devcheck._compat import owned_tensors
 from lightning_devcheck._devices import devices_of
 from lightning_devcheck._diagnose import Evidence, diagnose
-from lightning_devcheck._explain._live import Caller
-from lightning_devcheck._explain._locate import Named
 from lightning_devcheck._graph import plain_graph, record_graph, record_tensor
 from lightning_devcheck._naming import leaf_line
 from lightning_devcheck._policy import Expectation, declared, learned_from
@@ -22,6 +22,10 @@ from lightning_devcheck._records import Finding, Origin, TensorRecord
 from lightning_devcheck._report import Report
 from lightning_devcheck._scan import spell_path, unregistered
 from lightning_devcheck._source import attribute_origin, method_line, move_line
+
+if TYPE_CHECKING:
+    from lightning_devcheck._explain._live import Caller
+    from lightning_devcheck._explain._locate import Named
 
 
 def check_devices(
@@ -65,12 +69,22 @@ def check_devices(
         kind = type(module).__name__
         raise TypeError(f"check_devices(module={module!r}): module is a {kind}; a torch.nn.Module is needed.")
     devices = [expected] if isinstance(expected, (str, torch.device)) else expected
-    caller = Caller(sys._getframe(1), module)
-    report = inspect(loss, module, None if devices is None else declared(devices), strict=False, caller=caller)
+    caller = functools.partial(_caller, sys._getframe(1), module)
+    expectation = None if devices is None else declared(devices)
+    report = inspect(
+        loss, module, expectation, strict=False, history=lambda tensor, here: caller().history(tensor, here)
+    )
     if report.ok:
         return report
-    here = next((device for device in sorted(devices_of(owned_tensors(module)[0]), key=str)), None)
-    return replace(report, findings=tuple(caller.in_its_words(finding, here) for finding in report.findings))
+    here = next(iter(sorted(devices_of(owned_tensors(module)[0]), key=str)), None)
+    return replace(report, findings=tuple(caller().in_its_words(finding, here) for finding in report.findings))
+
+
+def _caller(frame: FrameType, module: torch.nn.Module) -> Caller:
+    """The program that asked, which is not looked at where nothing is wrong."""
+    from lightning_devcheck._explain._live import Caller
+
+    return Caller(frame, module)
 
 
 def inspect(
@@ -82,7 +96,7 @@ def inspect(
     before: Mapping[int, str] | None = None,
     strict: bool = True,
     allows: Callable[[str, torch.device], bool] = lambda name, device: False,
-    caller: Caller | None = None,
+    history: Callable[[torch.Tensor, torch.device | None], Named | None] = lambda tensor, here: None,
 ) -> Report:
     """Make the full check of one loss.
 
@@ -94,7 +108,7 @@ def inspect(
         before: The parameters' names when the optimizers were made, by id.
         strict: Whether a parameter from outside the module is a mistake wherever it is kept.
         allows: Whether a name on a device may be there.
-        caller: The program whose variables may hold what the module does not.
+        history: Gives the name and the line of a tensor that the caller's variables hold, and None for others.
     """
     start = perf_counter()
     parameters, buffers = owned_tensors(module)
@@ -109,25 +123,23 @@ def inspect(
     foreign: dict[int, tuple[str, Origin | None]] = {}
     trained: set[str] = set()
 
+    here = next(iter(sorted(expectation.devices, key=str)), None)
+
     def name_of(leaf: torch.Tensor) -> tuple[str, bool]:
         if id(leaf) in names:
             return names[id(leaf)], True
         if not foreign:
             foreign.update(_foreign_names(module))
         if id(leaf) not in foreign and leaf.device not in expectation.devices:
-            known = history(leaf)
+            known = history(leaf, here)
             foreign.update({id(leaf): (known.name, known.origin)} if known else {})
         name = foreign.get(id(leaf), ("a leaf tensor", None))[0]
         if optimized and id(leaf) in optimized:
             trained.add(name)
         return name, False
 
-    def history(tensor: torch.Tensor) -> Named | None:
-        here = next(iter(sorted(expectation.devices, key=str)), None)
-        return None if caller is None else caller.history(tensor, here)
-
     def loss_line() -> Origin | None:
-        known = history(loss)
+        known = history(loss, here)
         return known.origin if known else leaf_line(type(module), "training_step")
 
     graph = record_graph(loss, name_of)
