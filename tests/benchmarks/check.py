@@ -195,8 +195,10 @@ def _explained(found: dict[str, dict[str, Ratio]]) -> str:
     low, high = (pick(r["walk"].median for r in found.values()) for pick in (min, max))
     return (
         f"The walk itself stands at {low:.2f} to {high:.2f} of the loop that does nothing but visit. The full check "
-        "also compares every parameter and buffer of the module, in the graph or not, and looks at the kinds of all "
-        "nodes: that half grows with the module, and is most of the check where nearly every node has a leaf. "
+        "also compares every parameter and buffer of the module, in the graph or not, each leaf with the module's own, "
+        "and the kinds of all nodes: that half grows with the module. Its limit is the column that does no more than "
+        "read where each parameter and buffer is, mostly waits for memory that the step has driven out of the caches; "
+        "a list kept from the last check would have to be compared with the same memory to know that it still holds. "
         f"DeviceCheck walks {MAX_NODES:,} inner nodes at most (see How it works); here the budget is lifted for the "
         "columns of the walk. A dash: the graph is too deep for `make_dot` (RecursionError), or a tool is missing."
     )
