@@ -32,10 +32,11 @@ def held_outside(case: Case) -> tuple[str, str] | None:
                 "What is computed from an nn.Parameter, or moved, is a plain tensor: not registered, not trained.",
                 f"self.{attribute} = {spell(outside)}",
             )
-        if "requires_grad=True" in text:
+        if case.rule == "leaf-device" or "requires_grad=True" in text:
+            plain = text.replace(", requires_grad=True", "").removesuffix(".requires_grad_()")
             return (
                 "A tensor that requires a gradient is not a parameter: it is not moved, not trained, not saved.",
-                f"self.{attribute} = nn.Parameter({text.replace(', requires_grad=True', '')})",
+                f"self.{attribute} = nn.Parameter({plain})",
             )
         return (
             "A tensor in a plain attribute is not moved with the module: only parameters and buffers are.",

@@ -64,6 +64,14 @@ CASES = [
         "cpu",
         "self.t = nn.Parameter(torch.ones(()))",
     ),
+    (
+        "leaf-device",
+        "self.t",
+        "self.t = torch.ones(2).requires_grad_()",
+        "",
+        "cpu",
+        "self.t = nn.Parameter(torch.ones(2))",
+    ),
     ("mixed-devices", "h", "h = self.net(x).cpu()", "", "cpu", "h = self.net(x)"),
     (
         "mixed-devices",
