@@ -30,10 +30,10 @@ from lightning_devcheck._records import Origin
 from lightning_devcheck._source import is_building
 from lightning_devcheck._statements import (
     HERE,
+    assigning,
     calls_in,
     calls_torch,
     is_factory,
-    parse_line,
     spell,
     with_device_argument,
 )
@@ -62,7 +62,7 @@ def cause_of(
     Returns:
         Why and fix; empty where the rule's own words are all that can be said.
     """
-    made = parse_line(origin.line) if origin else None
+    made = assigning(origin.line, name) if origin else None
     if made is None:
         return "", ""
     function = origin.function if origin else ""

@@ -25,15 +25,27 @@ KEEPING = ("append", "appendleft", "add", "insert", "setdefault", "extend")
 
 
 def parse_line(line: str) -> ast.stmt | None:
-    """The statement on a line; None where it is not a whole one."""
+    """The first statement on a line; None where it is not a whole one."""
+    return next(iter(_statements(line)), None)
+
+
+def assigning(line: str, name: str) -> ast.stmt | None:
+    """The statement on a line that assigns a name, also behind a ``:`` or a ``;``; the first one where none does."""
+    for node in (inner for statement in _statements(line) for inner in ast.walk(statement)):
+        targets = getattr(node, "targets", [getattr(node, "target", None)])
+        if isinstance(node, ast.stmt) and name in [ast.unparse(target) for target in targets if target is not None]:
+            return node
+    return parse_line(line)
+
+
+def _statements(line: str) -> list[ast.stmt]:
     line = line.removeprefix("el") if line.startswith("elif ") else line
     for text in (line, f"{line}\n pass"):  # the head of a block
         try:
-            body = ast.parse(text).body
+            return ast.parse(text).body
         except (SyntaxError, ValueError, RecursionError):
             continue
-        return body[0] if body else None
-    return None
+    return []
 
 
 def is_factory(node: ast.AST) -> bool:
