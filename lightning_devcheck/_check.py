@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from lightning_devcheck._compat import owned_tensors
-from lightning_devcheck._devices import devices_of
+from lightning_devcheck._devices import device_of, devices_of
 from lightning_devcheck._diagnose import Evidence, diagnose
 from lightning_devcheck._graph import plain_graph, record_graph, record_tensor
 from lightning_devcheck._naming import leaf_line
@@ -38,7 +38,8 @@ def check_devices(
 
     Call it before ``loss.backward()`` in a plain torch or Fabric loop; in a Trainer, `DeviceCheck` does. It walks the
     graph (10,000 nodes at most) in about 1 µs a node on the CPU, reads no value, waits for no device and keeps nothing
-    alive. Processes do not talk: each gets the report of its own.
+    alive. Processes do not talk: each gets the report of its own. Where something is wrong, names and lines are looked
+    up in the variables of the function that calls it.
 
     Args:
         loss: The tensor you call ``.backward()`` on; any shape and dtype, on any device.
@@ -130,7 +131,7 @@ def inspect(
             return names[id(leaf)], True
         if not foreign:
             foreign.update(_foreign_names(module))
-        if id(leaf) not in foreign and leaf.device not in expectation.devices:
+        if id(leaf) not in foreign and device_of(leaf) not in expectation.devices:
             known = history(leaf, here)
             foreign.update({id(leaf): (known.name, known.origin)} if known else {})
         name = foreign.get(id(leaf), ("a leaf tensor", None))[0]

@@ -117,10 +117,16 @@ def with_own_device(made: ast.stmt, wanted: Callable[[ast.expr], bool]) -> str |
         for position in places:
             if wanted(call.args[position]) or (position == 0 and is_move(call) and _is_index(call.args[0])):
                 call.args[position], found = here, True
+        if found and _makes_device(call):
+            call.args = call.args[:1]  # without the index
         for word in call.keywords:
             if word.arg in ("device", "map_location") and (wanted(word.value) or _is_index(word.value)):
                 word.value, found = here, True
     return spell(tree) if found else None
+
+
+def _makes_device(call: ast.Call) -> bool:
+    return ast.unparse(call.func) == "torch.device" and bool(call.args)
 
 
 def _is_index(node: ast.expr) -> bool:
@@ -128,8 +134,8 @@ def _is_index(node: ast.expr) -> bool:
 
 
 def is_any(node: ast.expr) -> bool:
-    """Whether an argument may name a device: what names a dtype does not."""
-    return not ast.unparse(node).startswith(("torch.float", "torch.int", "torch.bool", "torch.long", "torch.half"))
+    """Whether an argument may name a device: torch's own constants, its dtypes and memory formats, do not."""
+    return re.match(r"torch\.(?!device\b|cuda\b)", ast.unparse(node)) is None
 
 
 def without_devices(made: ast.stmt) -> ast.stmt:
@@ -203,7 +209,8 @@ def is_setting(node: ast.expr) -> bool:
 
 
 def is_written_out(node: ast.expr) -> bool:
-    """Whether an argument is a device written out."""
+    """Whether an argument is a device written out, as a text or in ``torch.device``."""
+    node = node.args[0] if isinstance(node, ast.Call) and _makes_device(node) else node
     return isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("cuda")
 
 

@@ -9,6 +9,7 @@ from lightning_devcheck._records import Origin
 from lightning_devcheck._rules import RULES
 from lightning_devcheck._statements import detached
 
+ON_OWN = "w = torch.ones(3, device=self.device)"
 CASES = [
     ("mixed-devices", "mask", "mask = torch.ones(4)", "", "cpu", "mask = torch.ones(4, device=self.device)"),
     ("mixed-devices", "w", "w = torch.FloatTensor([1.0])", "", "cpu", "w = torch.FloatTensor([1.0]).to(self.device)"),
@@ -181,6 +182,9 @@ CASES = [
         "self.layers = nn.ModuleList((nn.Linear(8, 8) for _ in range(2)))",
     ),
     ("mixed-devices", "x", "x = x.to(DEVICE)", "", "cpu", "x = x.to(self.device)"),
+    ("wrong-rank-device", "w", "w = torch.ones(3, device=torch.device('cuda:0'))", "", "cuda:0", ON_OWN),
+    ("wrong-rank-device", "d", "d = torch.device('cuda', 0)", "", "cuda:0", "d = torch.device(self.device)"),
+    ("wrong-rank-device", "x", "x = y.to(torch.device('cuda', rank))", "", "cuda:0", "x = y.to(self.device)"),
     ("wrong-rank-device", "x", "x = x.to(args.device)", "", "cuda:0", "x = x.to(self.device)"),
     (
         "mixed-devices",
@@ -235,6 +239,12 @@ def test_fix_is_a_line_to_paste(rule, name, made, used, device, fix):
 def test_lines_that_say_nothing(line):
     """A line that makes nothing on a device, or is no whole statement, leaves the rule's own words."""
     assert cause_of("mixed-devices", "x", Origin("train.py", 1, line), None, "cpu", "cuda:1") == ("", "")
+
+
+@pytest.mark.parametrize("line", ["x = y.to(torch.bfloat16)", "x = y.to(memory_format=torch.channels_last)"])
+def test_moves_to_no_device(line):
+    """A cast, or another memory format, is no device that a line names: nothing is put in its place."""
+    assert cause_of("wrong-rank-device", "x", Origin("train.py", 1, line), None, "cuda:0", "cuda:1") == ("", "")
 
 
 def test_without_a_line():

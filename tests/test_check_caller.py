@@ -80,3 +80,17 @@ def test_program_that_is_right():
     logits = model(torch.ones(2, 4, device="cuda")) * scale
     loss = weight * F.cross_entropy(logits, torch.zeros(2, dtype=torch.long, device="cuda"))
     assert not check_devices(loss, model).findings
+
+
+def run_module(model):
+    """A function with the word module in its name."""
+    losses = torch.zeros(2)
+    losses[0] = model(torch.ones(2, 4, device=model.weight.device)).mean()
+    total = losses.sum()
+    return check_devices(total, model)
+
+
+def test_function_that_is_called_after_a_module():
+    """The function of a line is compared by its whole name: its own variables say the device."""
+    (finding,) = run_module(nn.Linear(4, 3).to("cuda")).findings
+    assert finding.fix == "losses = torch.zeros(2, device=next(model.parameters()).device)"

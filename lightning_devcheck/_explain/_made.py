@@ -19,7 +19,7 @@ from lightning_devcheck._statements import is_host_copy, is_move
 from lightning_devcheck._values import DATA, is_a
 
 
-def puts_on_host(node: ast.AST, frame: Frame) -> bool:
+def is_made_on_host(node: ast.AST, frame: Frame) -> bool:
     """Whether an expression itself makes a tensor without a device, or copies one to the CPU."""
     return makes_tensor(node, frame) or is_host_copy(node)
 
@@ -28,7 +28,7 @@ def made_in_place(frame: Frame, device: torch.device | None) -> Named | None:
     """The tensor that the failing expression makes itself, without a device, or copies to the CPU."""
     for tree in (frame.failing(), frame.statement()):
         for node in ast.walk(tree) if tree is not None else ():
-            if device is not None and device.type == "cpu" and puts_on_host(node, frame):
+            if device is not None and device.type == "cpu" and is_made_on_host(node, frame):
                 return Named(spell(node), frame.origin, "call")
     return None
 

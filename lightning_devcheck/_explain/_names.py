@@ -17,7 +17,7 @@ from lightning_devcheck._explain._captured import captured_line
 from lightning_devcheck._explain._frames import Frame
 from lightning_devcheck._explain._kept import saved_line
 from lightning_devcheck._explain._locate import Named, locate
-from lightning_devcheck._explain._made import gives_data, imported, made_in_place, moves, puts_on_host
+from lightning_devcheck._explain._made import gives_data, imported, is_made_on_host, made_in_place, moves
 from lightning_devcheck._explain._mentions import callees, evaluate, makes_tensor, mentions
 from lightning_devcheck._records import Origin
 from lightning_devcheck._source import is_host, line_of, part_origin
@@ -100,7 +100,7 @@ class Search:
         """The mention that holds the tensor; else, as it may be a view, the first tensor that is where it is."""
         held = self._held(tree, frame)
         exact = next((pair for pair in held if pair[1] is self.wanted), None)
-        if exact is not None or (tree is not None and any(puts_on_host(node, frame) for node in ast.walk(tree))):
+        if exact is not None or (tree is not None and any(is_made_on_host(node, frame) for node in ast.walk(tree))):
             return exact
         near = [pair for pair in held if dims(pair[1]) and device_of(pair[1]) == self.device]
         return next(iter(near), None)

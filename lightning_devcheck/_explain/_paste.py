@@ -72,5 +72,5 @@ def _device_in(name: str, value: Any, expected: torch.device | None) -> tuple[in
 
 def _is_in(line: Origin, frame: Frame) -> bool:
     """Whether a line is in the function that a frame runs."""
-    function = frame.code.co_name.strip("<>").replace("module", "").replace("lambda", "")
-    return (frame.filename, function) == (line.filename, line.function)
+    own = frame.code.co_name
+    return (frame.filename, "" if own in ("<module>", "<lambda>") else own) == (line.filename, line.function)

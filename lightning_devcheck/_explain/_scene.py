@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ast
-import dataclasses
 import functools
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -33,7 +32,7 @@ from lightning_devcheck._values import dtype_of, is_a, read, registered, shape_o
 Pair = tuple[str, torch.Tensor]
 
 
-@dataclasses.dataclass
+@dataclass
 class Scene:
     """What an exception left behind.
 
