@@ -7,7 +7,9 @@ import torch.nn.functional as F
 from torch import nn
 from torchmetrics import Metric
 
+from lightning_devcheck import preflight
 from tests.helpers.failing import explained
+from tests.helpers.training import Clean, make_loader
 
 
 class Hooked(nn.Module):
@@ -491,3 +493,33 @@ def test_attribute_set_on_a_part():
         "self.body.adapters[0].weight",
         "self.body.adapters = [nn.Linear(4, 4)]  # hung",
     )
+
+
+class Leaves(torch.autograd.Function):
+    """Leaves the device, and forgets to come back."""
+
+    @staticmethod
+    def forward(ctx, x, weight):
+        """Multiply, and copy to the CPU."""
+        ctx.weight = weight.detach()
+        return (x * weight).cpu()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        """Multiply what came from the CPU."""
+        return gradient * ctx.weight, None
+
+
+class Crosses(Clean):
+    """A model with such a function."""
+
+    def training_step(self, batch, batch_idx):
+        """Its loss."""
+        return Leaves.apply(self.net(batch), self.net[0].bias[:4]).mean()
+
+
+def test_argument_of_a_backward_is_no_batch():
+    """What torch hands to a backward is not taken for a part of Lightning's batch, though Lightning runs it."""
+    findings = {(finding.rule, finding.name) for finding in preflight(Crosses, make_loader()).errors}
+    assert ("mixed-devices", "gradient") in findings
+    assert not any(rule == "batch-device" for rule, _ in findings)

@@ -6,7 +6,7 @@ import lightning.pytorch as pl
 import pytest
 import torch
 import torch.nn.functional as F
-from torchmetrics import MeanMetric
+from torchmetrics import BootStrapper, MeanMetric, MeanSquaredError
 from torchmetrics.classification import MulticlassAccuracy
 
 from lightning_devcheck import preflight
@@ -133,6 +133,7 @@ class Logging(Model):
         super().__init__(None)
         self.metric = MulticlassAccuracy(2)
         self.mean = MeanMetric()
+        self.drawn = BootStrapper(MeanSquaredError(), num_bootstraps=2)
 
     def training_step(self, batch, batch_idx):
         """Log, update, train."""
@@ -153,6 +154,7 @@ class Measuring(Logging):
         """One metric that looks at its input, and one that is told to."""
         self.metric(loss.detach().expand(4, 2), torch.zeros(4, dtype=torch.long, device=loss.device))
         self.mean.update(loss.detach())
+        self.drawn.update(loss.detach().expand(4), loss.detach().expand(4))  # draws indices on the CPU
 
 
 class ByHand(Logging):

@@ -122,6 +122,7 @@ def test_modules_give_the_cpus_values(name):
         lambda x, y: F.nll_loss(x.log_softmax(1), y),
         lambda x, y: F.kl_div(x.log_softmax(1), x.softmax(1), reduction="batchmean"),
         lambda x, y: F.cosine_similarity(x, x),
+        lambda x, y: torch.cdist(x.repeat(9, 1), x.repeat(9, 1)),  # of a product, which is not cast below it
         lambda x, y: F.layer_norm(x, (3,)),
         lambda x, y: torch.einsum("ij,kj->ik", x, x),
         lambda x, y: x @ x.t(),
@@ -140,6 +141,17 @@ def test_autocast_casts_as_outside(call, low):
                 results.append(call(logits.to(low), labels).cpu())
     assert results[0].dtype is results[1].dtype
     assert torch.equal(*results)
+
+
+def test_autocast_that_is_on_already():
+    """Autocast that was switched on before the simulation is on in it."""
+    torch.set_autocast_enabled("cuda", True)
+    try:
+        with simulate_cuda(), torch.inference_mode():
+            x = torch.randn(3, 3, device="cuda").half()
+            assert F.cross_entropy(x, torch.tensor([0, 1, 2], device="cuda")).dtype is torch.float32
+    finally:
+        torch.set_autocast_enabled("cuda", False)
 
 
 def test_autocast_that_is_off_inside_casts_nothing():
