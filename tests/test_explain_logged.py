@@ -19,14 +19,18 @@ class Model(Clean):
         self.kept = []
 
 
-class LogsEpoch(Model):
-    """Logs at the end of the epoch what was kept on the CPU."""
+class KeepsOnHost(Model):
+    """Keeps its losses on the CPU."""
 
     def training_step(self, batch, batch_idx):
         """Keep the loss on the CPU."""
         loss = super().training_step(batch, batch_idx)
         self.kept.append(loss.detach().cpu())
         return loss
+
+
+class LogsEpoch(KeepsOnHost):
+    """Logs at the end of the epoch what was kept."""
 
     def on_train_epoch_end(self):
         """Log their mean, which Lightning reduces later."""
@@ -35,7 +39,7 @@ class LogsEpoch(Model):
         self.log("mean", mean, sync_dist=True)  # logged
 
 
-class LogsEpochTable(LogsEpoch):
+class LogsEpochTable(KeepsOnHost):
     """The same, in a table."""
 
     def on_train_epoch_end(self):
