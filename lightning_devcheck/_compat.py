@@ -65,7 +65,7 @@ def default_device() -> torch.device:
 def owned_tensors(module: torch.nn.Module) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
     """The parameters and the buffers of a module and all its parts; one that is shared as often as it is registered.
 
-    What ``parameters()`` and ``buffers()`` give, in an eighth of their time. ``Module._modules``, ``_parameters`` and
+    What ``parameters()`` and ``buffers()`` give, in a fifth of their time. ``Module._modules``, ``_parameters`` and
     ``_buffers`` are private by name (in every torch, and what a pickled module consists of).
     """
     parts, seen = [module], {id(module), id(None)}
