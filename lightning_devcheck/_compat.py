@@ -122,10 +122,10 @@ def fork_processes(strategy: Any) -> bool:
 def shows_notes() -> bool:
     """Whether an exception that nobody catches is shown with its notes.
 
-    Python 3.10 has none. ``pretty_errors``, which torchmetrics 1.4.0 imports, replaces ``sys.excepthook`` by one that
-    leaves them out (seen in 1.2.25).
+    ``pretty_errors``, which torchmetrics 1.4.0 imports, replaces ``sys.excepthook`` by one that leaves them out (seen
+    in 1.2.25).
     """
-    return hasattr(BaseException, "add_note") and getattr(sys.excepthook, "__module__", "") != "pretty_errors"
+    return getattr(sys.excepthook, "__module__", "") != "pretty_errors"
 
 
 def isolate_rng() -> Any:

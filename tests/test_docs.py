@@ -222,8 +222,6 @@ def test_readme_shows_what_its_command_prints(tmp_path):
     command = next(command for command in commands(readme) if command.startswith("lightning-devcheck"))
     shown = next(blocks(readme, "text"))
     _, output = run(command, tmp_path)
-    if sys.version_info < (3, 11):  # ast.unparse brackets a tuple that a loop assigns
-        output = output.replace("for (i, term) in", "for i, term in")
     assert missing([plain(line) for line in shown.splitlines() if line], output) is None, output
 
 

@@ -298,7 +298,6 @@ def test_batch_that_stayed_behind():
     assert (finding.rule, finding.name, finding.device) == ("batch-device", "batch.x", "cpu")
 
 
-@pytest.mark.skipif(not hasattr(BaseException, "add_note"), reason="exceptions take notes from Python 3.11")
 def test_device_check_adds_the_report_as_a_note():
     """`DeviceCheck` leaves the exception as it is and adds the report."""
 

@@ -78,8 +78,7 @@ def annotate(exception: BaseException, module: torch.nn.Module | None = None) ->
     report = explain(exception, module)
     if report is None:
         return
-    if hasattr(exception, "add_note"):
-        exception.add_note(f"\n{report}")
+    exception.add_note(f"\n{report}")
     if not shows_notes():
         print(f"\n{report}", file=sys.stderr, flush=True)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import itertools
 import linecache
-import sys
 import textwrap
 import types
 from dataclasses import dataclass, replace
@@ -130,7 +129,7 @@ def _of(frame: types.FrameType, lineno: int | None) -> Frame:
 
 
 def _position(code: types.CodeType, instruction: int) -> tuple[int | None, int | None, int | None, int | None]:
-    if sys.version_info < (3, 11) or instruction < 0:
+    if instruction < 0:
         return None, None, None, None
     positions = itertools.islice(code.co_positions(), instruction // 2, None)
     return next(positions, (None, None, None, None))
