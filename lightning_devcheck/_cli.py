@@ -184,7 +184,7 @@ def _conclude(folder: Path, args: argparse.Namespace, status: int, *, overdue: b
         _write(report, args)
     if overdue or status:
         if not overdue:
-            _say(f"{script} failed for a reason that has nothing to do with devices")
+            _say(f"{script} failed; its error was not recognized as a device error")
         return FAILED
     _say(f"{script} ended without calling Trainer.fit: nothing was checked")
     return USAGE

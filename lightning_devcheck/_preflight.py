@@ -87,7 +87,7 @@ def preflight(
         ValueError: If ``devices`` or ``steps`` is not a positive integer, ``timeout_s`` not positive, or ``strategy``
             one that is not simulated.
         TimeoutError: If several processes did not end in time; it names those that hang and the line of each.
-        Exception: What the run raises that has nothing to do with devices, as it is.
+        Exception: What the run raises that was not recognized as a device error, as it is.
 
     Example:
         >>> import torch

@@ -92,6 +92,7 @@ def test_a_failing_script_exits_with_3(script):
     result = run("run", script, "fail")
     assert result.returncode == 3
     assert "KeyError: 'mine'" in result.stderr
+    assert "failed; its error was not recognized as a device error" in result.stderr
     assert "lightning_devcheck/_script" not in result.stderr
 
 

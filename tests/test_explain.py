@@ -345,7 +345,7 @@ def test_text_of_a_report():
     ids=lambda error: f"{type(error).__name__} {str(error)[:20]}",
 )
 def test_other_exceptions_are_not_explained(error):
-    """What has nothing to do with devices gives None."""
+    """What was not recognized as a device error gives None."""
     assert explain(error) is None
 
 

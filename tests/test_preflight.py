@@ -62,7 +62,7 @@ def test_what_init_does_is_seen():
 
 
 def test_other_exceptions_are_raised_as_they_are():
-    """An exception that has nothing to do with devices is the caller's."""
+    """An exception that was not recognized as a device error is the caller's."""
 
     class Broken(Clean):
         def training_step(self, batch, batch_idx):
