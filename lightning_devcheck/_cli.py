@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import importlib.util
+import io
 import os
 import sys
 import tempfile
@@ -96,7 +97,8 @@ def _parser() -> argparse.ArgumentParser:
     explain = commands.add_parser(
         "explain",
         help="explain a device error from a pasted traceback or log",
-        description="Read a traceback or a log from standard input, and say what its device error means.\n"
+        description="Read a traceback or a log from standard input, and say what its last device\n"
+        "error means.\n"
         "Example: lightning-devcheck explain < train.log",
         epilog=EXIT_CODES,
         formatter_class=layout,
@@ -228,13 +230,20 @@ def _build(target: str) -> Any:
 
 
 def _explain(args: argparse.Namespace) -> int:
-    from lightning_devcheck._explain import explain_text
+    from lightning_devcheck._explain import explain_log
+    from lightning_devcheck._explain._decode import read_log
 
+    if sys.stdin is None:
+        _say("there is no standard input: lightning-devcheck explain < train.log")
+        return USAGE
     if sys.stdin.isatty():
         _say("paste the traceback, then press Ctrl-D")
-    entry = explain_text(sys.stdin.read())
-    if entry is None:
+    stream = getattr(sys.stdin, "buffer", None)
+    if stream is None:  # consoles of editors put a stream of text in its place
+        stream = io.BytesIO(sys.stdin.read().encode("utf-8", "replace"))
+    report = explain_log(read_log(stream))
+    if report is None:
         _say("no device error that is known was found in the text")
         return CLEAN
-    print(entry)
+    report.show(sys.stdout)
     return FINDINGS

@@ -37,6 +37,16 @@ def node_number(node: Any) -> int:
     return sys.maxsize if number is None else int(number())
 
 
+def is_node_of_torch(name: str) -> bool:
+    """Tell whether torch has a graph node of that name for an operator of its own, or numbers it.
+
+    ``torch._C._functions`` is private (seen in torch 0.4 to 2.14); without it only names with a
+    number are taken for torch's.
+    """
+    nodes = _probe(torch, "_C._functions")
+    return hasattr(nodes, name) or hasattr(nodes, f"{name}0")
+
+
 # keeps ``__torch_function__`` of other people's tensor classes from running; documented for authors of such classes
 no_torch_function: Any = _probe(torch, "_C.DisableTorchFunctionSubclass") or contextlib.nullcontext
 

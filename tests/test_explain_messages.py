@@ -185,6 +185,8 @@ LOOK_ALIKES = [
     RuntimeError("element 0 of tensors does not require grad and does not have a grad_fn"),
     RuntimeError("Function MulBackward0 returned an invalid gradient at index 0 - got [3] but expected shape [4]"),
     RuntimeError("hook '<lambda>' has changed the size of value"),
+    RuntimeError("AdamW(fused=True) on 8 GPUs, on CUDA"),
+    RuntimeError("Function AddBackward0 returned nan values in its 0th output."),
     RuntimeError("attempting to assign a gradient of size '[3]' to a tensor of size '[4]'."),
     RuntimeError("attempting to assign a gradient with dtype 'float' to a tensor with grad_dtype 'double'"),
     RuntimeError("assigned grad has data of a different type"),

@@ -6,6 +6,7 @@ import builtins
 import sys
 import types
 from collections.abc import Sequence
+from dataclasses import asdict
 
 import torch
 
@@ -13,11 +14,13 @@ from lightning_devcheck._compat import no_torch_function, shows_notes
 from lightning_devcheck._errors import DeviceMismatchError
 from lightning_devcheck._explain._frames import Frame, read_frames
 from lightning_devcheck._explain._judge import anonymous, judge
+from lightning_devcheck._explain._log import Log
 from lightning_devcheck._explain._messages import GRAD_SCALER, Match, recognize
+from lightning_devcheck._explain._nodes import INVALID_GRADIENT, blame_node
 from lightning_devcheck._explain._scene import Scene
 from lightning_devcheck._report import Report
 from lightning_devcheck._rules import make_finding
-from lightning_devcheck._source import class_source, user_lines
+from lightning_devcheck._source import class_source
 from lightning_devcheck._values import is_a, is_module
 
 RAISED = (RuntimeError, ValueError, TypeError, AssertionError)  # what torch and its friends raise
@@ -36,7 +39,7 @@ def explain(exception: BaseException, module: torch.nn.Module | None = None) -> 
         module: The module that was trained; None takes the one that the traceback's frames show.
 
     Returns:
-        The report, or None for an exception that has nothing to do with devices.
+        The report, or None for an exception that was not recognized as a device error.
 
     Raises:
         TypeError: If ``exception`` is not an exception.
@@ -87,31 +90,50 @@ def explain_text(text: str) -> Report | None:
     """Explain a pasted traceback or log by its message alone; None where no message about devices is in it.
 
     Args:
-        text: Any text; the last traceback in it gives the line.
+        text: Any text, of any length; its last device error counts, whose traceback gives the line.
     """
-    match = recognize(text)
+    log = Log()
+    log.read(text)
+    return explain_log(log)
+
+
+def explain_log(log: Log) -> Report | None:
+    """Explain the last device error of a log; None where there is none.
+
+    Args:
+        log: The log, read to its end.
+    """
+    match = log.match
     if match is None:
         return None
     message = match.message
     if not message.rule:
         return Report(not_checked=(message.cause,))
-    lines = user_lines('  File "' + part for part in text.split('  File "')[1:])
-    found = next((device for device in match.devices if device != match.expected), "another device")
-    expected = match.expected or next((device for device in match.devices if device != found), "")
-    if match.devices and "cpu" in match.devices and not match.expected:
-        found, expected = "cpu", next((d for d in match.devices if d != "cpu"), "the model's device")
-    name = anonymous(match)
+    lines = log.lines()
+    used = lines[0] if lines else None
+    if message.id == INVALID_GRADIENT:
+        blame = blame_node(match, "\n".join(line.line for line in lines))
+        return Report((make_finding(message.rule, **asdict(blame), used=used, severity="error"),))
+    found, expected = _ends(match)
     finding = make_finding(
         message.rule,
-        name=name,
+        name=anonymous(match),
         device=found,
-        expected=expected or "the model's device",
-        used=lines[0] if lines else None,
+        expected=expected,
+        used=used,
         why=message.cause,
         fix=message.fix,
         severity="error",
     )
     return Report((finding,))
+
+
+def _ends(match: Match) -> tuple[str, str]:
+    """Tell where the culprit is and where it should be, as far as a message names devices."""
+    found = "cpu" if "cpu" in match.devices and not match.expected else match.found
+    others = [device for device in match.devices if device != found]
+    expected = match.expected or next(iter(others), "the model's device")
+    return found or "another device", expected
 
 
 def _chain(exception: BaseException) -> list[BaseException]:

@@ -41,10 +41,14 @@ def blame_backward(
         if function is not None and line is not None and match.node in ("", type(node).__name__):
             used = used or _applied(function.__name__, frames, root)
             return Named(f"{function.__name__}.backward", line, "backward"), used
-        if used is not None and match.node == type(node).__name__:
-            return Named(match.node, used, "backward"), used
     hook = next(_hooks(None, frames, root), None)  # the gradient that a hook changed reaches the next node
     return None if hook is None else (hook, None)
+
+
+def forward_line(name: str, frames: Sequence[Frame]) -> Origin | None:
+    """The line that made a graph node, where anomaly mode recorded it."""
+    nodes = (node for node in _nodes(frames) if type(node).__name__ == name)
+    return next((line for node in nodes for line in trace_of(node)), None)
 
 
 def _nodes(frames: Sequence[Frame]) -> list[Any]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import torch
 
 from lightning_devcheck._devices import device_of
-from lightning_devcheck._explain._backward import blame_backward
+from lightning_devcheck._explain._backward import blame_backward, forward_line
 from lightning_devcheck._explain._bindings import base_of
 from lightning_devcheck._explain._locate import Named, locate
 from lightning_devcheck._explain._logged import logged_value
@@ -15,11 +15,20 @@ from lightning_devcheck._explain._made import made_in_place
 from lightning_devcheck._explain._mentions import mentions
 from lightning_devcheck._explain._messages import Match
 from lightning_devcheck._explain._names import ENGINE
+from lightning_devcheck._explain._nodes import (
+    BACKWARD_FIX,
+    GIVEN_FIX,
+    GIVEN_WHY,
+    INVALID_GRADIENT,
+    blame_node,
+    is_handed_in,
+    is_torchs,
+)
 from lightning_devcheck._explain._optimizer import owner_of_state
 from lightning_devcheck._explain._scene import Pair, Scene, is_own
 from lightning_devcheck._explain._special import SPECIAL
 from lightning_devcheck._records import Finding, Origin
-from lightning_devcheck._rules import make_finding
+from lightning_devcheck._rules import RULES, make_finding
 from lightning_devcheck._tree import tensors_of
 from lightning_devcheck._values import dims, inside, is_metric, is_module, read
 
@@ -137,13 +146,38 @@ def _inside_engine(scene: Scene) -> bool:
 
 def _gradient(scene: Scene) -> Finding:
     """A gradient on the wrong device: handed in by the user's line, or returned by a backward or a hook."""
-    given = None if scene.match.node or scene.match.hook is not None else _handed_in(scene)
+    match = scene.match
+    given = _handed_in(scene) if is_handed_in(match) else None
     if given is not None:
         return given
-    blamed = blame_backward(scene.match, scene.frames, scene.root)
+    summed = _summed(scene) if is_torchs(match.node) else None
+    if summed is not None:
+        return summed
+    blamed = blame_backward(match, scene.frames, scene.root)
     if blamed is not None:
         return _blamed(scene, *blamed)
-    return scene.make(Named(anonymous(scene.match), None, "local"), None, device=scene.wrong or torch.device("cpu"))
+    if match.message.id == INVALID_GRADIENT:
+        fields = asdict(blame_node(match))
+        used = forward_line(match.node, scene.frames) or scene.used
+        return make_finding(match.message.rule, **fields, used=used, operators=scene.operators())
+    culprit = Named(anonymous(match), None, "local")
+    return scene.make(culprit, None, device=scene.wrong or torch.device("cpu"))
+
+
+def _summed(scene: Scene) -> Finding | None:
+    """Find the result that the user calls backward on, where it is elsewhere: a running sum."""
+    for index, frame in scene.user_frames[:1]:
+        for name, tensor in scene.mentioned(frame):
+            if device_of(tensor) != scene.wrong or read(tensor, "grad_fn") is None:
+                continue
+            named = scene.search(tensor, scene.wrong).name(index) or Named(name, None, "local")
+            blame = blame_node(scene.match)
+            used = forward_line(scene.match.node, scene.frames)
+            what = f"{named.name} is on {scene.wrong}, what it was made of is on {scene.expected}"
+            found = scene.make(named, tensor, what=what, used=used)
+            rule = RULES["gradient-device"]
+            return found if found.why != rule.why else replace(found, why=blame.why, fix=blame.fix)
+    return None
 
 
 def _handed_in(scene: Scene) -> Finding | None:
@@ -159,9 +193,11 @@ def _handed_in(scene: Scene) -> Finding | None:
         named = (search.name(index) or Named(held[0][0], None, "local")) if held else search.made_here(index)
         if named is not None:
             what = f"{named.name} is on {wrong}, what it is the gradient of is on {scene.expected}"
-            why = "Where a tensor is, its gradient has to be too: torch moves a 0-dim one, and refuses any other."
             found = scene.make(named, held[0][1] if held else None, what=what, device=wrong)
-            return found if found.why != scene.match.message.cause else replace(found, why=why)
+            if found.why == RULES["gradient-device"].why:
+                return replace(found, why=GIVEN_WHY, fix=GIVEN_FIX)
+            is_plain = found.why == scene.match.message.cause
+            return replace(found, why=GIVEN_WHY) if is_plain else found
     return None
 
 
@@ -172,7 +208,7 @@ def _blamed(scene: Scene, named: Named, used: Origin | None) -> Finding:
     why, fix = scene.words("gradient-device", named, device)
     if backward:
         why = ""
-        fix = "return the gradient where grad_output is: torch.ones_like(grad), grad.new_zeros(shape), .to(grad.device)"
+        fix = BACKWARD_FIX
     return make_finding(
         "gradient-device",
         name=named.name,

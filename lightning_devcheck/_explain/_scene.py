@@ -20,6 +20,7 @@ from lightning_devcheck._explain._locate import Named
 from lightning_devcheck._explain._mentions import mentions
 from lightning_devcheck._explain._messages import Match
 from lightning_devcheck._explain._names import Search
+from lightning_devcheck._explain._nodes import operator_of
 from lightning_devcheck._explain._paste import device_before, pasteable
 from lightning_devcheck._explain._transfer import added_later, own_transfer
 from lightning_devcheck._records import Finding, Operand, Operator, Origin, describe
@@ -186,7 +187,7 @@ class Scene:
 
     def operators(self) -> tuple[Operator, ...]:
         """Torch's operator that the message names."""
-        name = self.match.operator or self.match.node.removesuffix("Backward")
+        name = self.match.operator or operator_of(self.match.node)
         return (Operator(name),) if name else ()
 
     def _is_spread(self, named: Named, where: torch.device | None) -> bool:
