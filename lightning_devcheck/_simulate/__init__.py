@@ -11,6 +11,7 @@ from lightning_devcheck._simulate._answers import answer_stand_ins
 from lightning_devcheck._simulate._autocast import Casts, note_autocast
 from lightning_devcheck._simulate._backward import backward_stand_ins
 from lightning_devcheck._simulate._batch_norm import synchronised_batch_norm
+from lightning_devcheck._simulate._compat import remember_originals
 from lightning_devcheck._simulate._cuda import cuda_stand_ins
 from lightning_devcheck._simulate._distributed import distributed_stand_ins
 from lightning_devcheck._simulate._formulas import formulas
@@ -24,6 +25,7 @@ from lightning_devcheck._simulate._patch import Patches
 from lightning_devcheck._simulate._state import Simulation, active, start, stop
 from lightning_devcheck._simulate._tensor import rebuild
 from lightning_devcheck._simulate._types import type_stand_ins
+from lightning_devcheck._simulate._warning_lines import warnings_at_callers
 
 
 @contextmanager
@@ -33,8 +35,9 @@ def simulate_cuda(devices: int = 2, *, values: bool = True) -> Iterator[None]:
     Inside the context, ``cuda:0`` to ``cuda:devices-1`` exist: tensors made there or moved there hold real values on
     the CPU, report the device they are on, and refuse to mix as CUDA tensors do, with CUDA's messages. Autograd,
     optimizers, GradScaler and an unmodified ``Trainer(accelerator="gpu")`` work; values are those of the CPU, bit for
-    bit, except in rounding the gradient of ``prod`` and, before torch 2.7, of ``cumprod``. Autocast casts as CUDA's
-    does. Nested tensors are not simulated. On exit everything is put back, also after an exception. No GPU is
+    bit, except in rounding: the gradient of ``prod`` and, before torch 2.7, of ``cumprod``, ``LSTM`` and the gradients
+    of ``GRU`` and ``RNN``, and ``GroupNorm`` of a channels-last tensor, whose result is contiguous. Autocast casts as
+    CUDA's does. Nested tensors are not simulated. On exit everything is put back, also after an exception. No GPU is
     used, and none is needed. Threads started inside have the devices too. A step takes about 1.1 times as long as on
     the plain CPU where operators are large, and about 3.5 times in a model of a few thousand parameters. Processes talk
     as they do with NCCL, through gloo.
@@ -62,6 +65,7 @@ def simulate_cuda(devices: int = 2, *, values: bool = True) -> Iterator[None]:
     """
     _refuse(devices)
     _start_autograd()
+    remember_originals()
     simulation = Simulation(devices, values=values)
     conversion = torch.__future__.get_overwrite_module_params_on_conversion()
     functions, casts = FunctionMode(simulation), Casts()
@@ -73,7 +77,7 @@ def simulate_cuda(devices: int = 2, *, values: bool = True) -> Iterator[None]:
         *casts.stand_ins(),
     ]
     stand_ins += [*type_stand_ins(), *lazy_stand_ins(), *answer_stand_ins(), *nested_stand_ins()]
-    with Patches(stand_ins), casts.installed(), formulas(), synchronised_batch_norm():
+    with Patches(stand_ins), casts.installed(), formulas(), synchronised_batch_norm(), warnings_at_callers():
         start(simulation)
         note_autocast()
         # Module.to replaces parameters: the other way, swapping, fails on weak references

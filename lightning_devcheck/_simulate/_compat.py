@@ -3,9 +3,11 @@
 Seen in torch 2.6 to 2.14. None has a public twin: a missing one stops `simulate_cuda` with an error that names it.
 """
 
+import warnings
 from typing import Any
 
 import torch
+import torch.utils._device
 from torch._C import DisableTorchFunction as WithoutFunctions
 from torch._C import _disabled_torch_function_impl as disabled_torch_function
 from torch._C import _set_conj as set_conj
@@ -31,16 +33,51 @@ GROUPING = (torch._C, "_group_tensors_by_device_and_dtype")
 AUTOCAST_KEY = "AutocastCUDA"
 # where torch composes an operator of others for tensors that are `meta` in C++
 AUTOGRAD_KEY = "AutogradMeta"
+# whose Python frame is below each operator that is called as `torch.ops` names it
+OPERATORS = torch._ops
+# what Python calls with a warning that passed its filters (3.6 to 3.14); without it warnings stay where they are
+SHOW_WARNING = (warnings, "_showwarnmsg")
 # which attention kernel torch would take: a value of `torch.nn.attention.SDPBackend`
 sdp_choice = torch._fused_sdp_choice
-# operators that only torch calls: the CPU's fused attention, autograd's zeros without data, a sparse product
+# operators that only torch calls: the CPU's fused attention, autograd's zeros without data, reading a
+# scalar, a sparse product
 fused_attention = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
 zeros_without_data = torch.ops.aten._efficientzerotensor.default
+scalar_read = torch.ops.aten._local_scalar_dense.default
 sparse_mm_reduce = torch.ops.aten._sparse_mm_reduce_impl.default
 AUTOCAST_KEYS = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, AUTOCAST_KEY))
 # makes a tensor of a class of ours around no storage
 make_wrapper = torch.Tensor._make_wrapper_subclass
 run_backward = torch.autograd._engine_run_backward
+
+
+def remember_originals() -> None:
+    """Let torch make its lists of functions now, which it keeps: those made later would hold stand-ins.
+
+    ``_device_constructors`` names what ``with torch.device(...)`` concerns; without it there is nothing to remember.
+    """
+    for listing in (getattr(torch.utils._device, "_device_constructors", dict), torch.overrides.get_ignored_functions):
+        listing()
+
+
+def default_below() -> torch.device | None:
+    """The default device whose mode lies below the running function mode; None without one.
+
+    `torch.get_default_device` may make a tensor to tell, on that device. The stack of modes is private (seen in torch
+    2.5 to 2.14), as is what ``torch.set_default_device`` puts there; without them there is no default.
+    """
+    stack: list[Any] = getattr(torch.overrides, "_get_current_function_mode_stack", list)()
+    devices = [mode.device for mode in stack if isinstance(mode, torch.utils._device.DeviceContext)]
+    return devices[-1] if devices else None
+
+
+def default_is_meta() -> bool:
+    """Whether ``torch.set_default_device`` was given torch's own ``meta``.
+
+    ``CURRENT_DEVICE`` is what it keeps (`torch.get_default_device` makes a tensor to tell); without it none was given.
+    """
+    current = getattr(torch.utils._device, "CURRENT_DEVICE", None)
+    return current is not None and current.type == "meta"
 
 
 def kernels_for(key: str) -> list[str]:
@@ -138,24 +175,30 @@ __all__ = [
     "FUNCTION_NODE",
     "GROUPING",
     "HOOKS",
+    "OPERATORS",
     "PARSING",
     "QUESTIONS",
     "SET_DATA",
     "SET_GRAD",
+    "SHOW_WARNING",
     "TorchDispatchMode",
     "WithoutFunctions",
     "below_autocast",
     "box_work",
     "composing_key",
+    "default_below",
+    "default_is_meta",
     "disabled_torch_function",
     "fused_attention",
     "kernels_for",
     "make_wrapper",
     "no_dispatch",
     "parse_to",
+    "remember_originals",
     "return_and_correct_aliasing",
     "run_backward",
     "run_composed",
+    "scalar_read",
     "scoped_library",
     "sdp_choice",
     "set_conj",

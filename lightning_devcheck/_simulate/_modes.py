@@ -4,29 +4,28 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
-from lightning_devcheck._compat import default_device
 from lightning_devcheck._simulate._compat import (
     QUESTIONS,
     SET_DATA,
     SET_GRAD,
     parse_to,
 )
+from lightning_devcheck._simulate._indexing import is_parsed, parsed
+from lightning_devcheck._simulate._making import MAKERS, make, maker
 from lightning_devcheck._simulate._module import become
 from lightning_devcheck._simulate._operator_mode import OperatorMode
 from lightning_devcheck._simulate._placing import NO_DATA, check_out
 from lightning_devcheck._simulate._state import Simulation, active, cuda_device
-from lightning_devcheck._simulate._tensor import META, SimulatedTensor, move, place
+from lightning_devcheck._simulate._tensor import META, SimulatedTensor, move
 from lightning_devcheck._simulate._wrapper import Wrapper
 
-MAKERS = (torch.tensor, torch.as_tensor, torch.asarray)
 UNTOUCHED = (parse_to, torch.device)
 READING = (torch.linspace, torch.logspace)  # their inputs are read, wherever they are
 
@@ -54,7 +53,7 @@ class FunctionMode(TorchFunctionMode):
         device = self._device_in(args, kwargs)
         if device is None:
             return self._call(func, args, kwargs)
-        with self._aiming(self._simulation.index_of(device)):
+        with self._simulation.aiming(self._simulation.index_of(device)):
             args = [META if cuda_device(value) is not None else value for value in args]
             if cuda_device(kwargs.get("device")) is not None:
                 kwargs["device"] = META
@@ -71,7 +70,7 @@ class FunctionMode(TorchFunctionMode):
         if kwargs.get("out") is not None and func not in READING:
             check_out(args, kwargs["out"])
         if _is_meta(kwargs.get("device")):
-            with self._aiming(NO_DATA):
+            with self._simulation.aiming(NO_DATA):
                 return func(*args, **kwargs)
         return self._aimed_call(func, args, kwargs)
 
@@ -85,30 +84,11 @@ class FunctionMode(TorchFunctionMode):
         before, here.target = here.target, target
         try:
             return func(*args, **kwargs)
-        except RuntimeError as error:
+        except (RuntimeError, TypeError) as error:
             _name_device(error, target)
             raise
         finally:
             here.target = before
-
-    @contextmanager
-    def _aiming(self, index: int) -> Iterator[None]:
-        here = self._simulation.here
-        before, here.target = here.target, index
-        try:
-            yield
-        finally:
-            here.target = before
-
-    def maker(self, func: Any) -> Callable[..., Any]:
-        """``torch.tensor`` and its like for Python code inside torch, where function modes are off."""
-
-        @functools.wraps(func)
-        def make(*args: Any, **kwargs: Any) -> Any:
-            simulated = type(kwargs.get("device")) is int or cuda_device(kwargs.get("device")) is not None
-            return self._make(func, args, kwargs) if simulated else func(*args, **kwargs)
-
-        return make
 
     def thread_run(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """``Thread.run`` with the modes on: torch keeps modes per thread."""
@@ -122,33 +102,14 @@ class FunctionMode(TorchFunctionMode):
 
     def stand_ins(self) -> Iterable[tuple[Any, str, Any]]:
         """What to replace: owner, attribute and stand-in."""
-        yield from ((torch, func.__name__, self.maker(func)) for func in MAKERS)
+        yield from ((torch, func.__name__, maker(func)) for func in MAKERS)
         yield threading.Thread, "run", self.thread_run(threading.Thread.run)
 
     def _untouched(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         return func(*args, **kwargs)
 
     def _make(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        """``torch.tensor`` and its like: torch drops the data where the device is ``meta``."""
-        device, requires_grad = kwargs.pop("device", None), kwargs.pop("requires_grad", False)
-        kwargs.pop("pin_memory", None)
-        data, *rest = args
-        source = data if isinstance(data, SimulatedTensor) else None
-        if source is not None and func is not torch.tensor and device is None:
-            return func(data, *rest, **kwargs)
-        if device is None and source is None and cuda_device(default_device()) is not None:
-            device = default_device()  # of `torch.set_default_device`, whose mode lies below this one
-        options = {} if device is None else {"device": "cpu"}
-        plain = func(_plain(data), *rest, **kwargs, **options)
-        if type(device) is int:
-            device = torch.device("cuda", device)
-        if device is None and source is None:
-            return plain.requires_grad_(requires_grad) if requires_grad else plain
-        target = cuda_device(source.device if device is None and source is not None else device)
-        if target is None:
-            return plain.to(device).requires_grad_(requires_grad)
-        made = place(plain.detach(), self._simulation.index_of(target))
-        return made.requires_grad_(requires_grad) if requires_grad else made
+        return make(func, args, kwargs)
 
     def _to(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         tensor, *rest = args
@@ -157,28 +118,23 @@ class FunctionMode(TorchFunctionMode):
         named = kwargs.get("device", rest[0] if rest and isinstance(rest[0], (str, torch.device)) else None)
         if not _is_meta(named):
             return self._call(func, args, kwargs)
-        with self._aiming(NO_DATA):
+        with self._simulation.aiming(NO_DATA):
             return func(*args, **kwargs)
 
     def _cuda(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        tensor, *rest = args
-        wanted = rest[0] if rest else kwargs.get("device")
-        return move(tensor, (torch.device("cuda", self._simulation.index_of(wanted)),), {})
+        return SimulatedTensor.cuda(*args, **kwargs)
 
     def _index(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        """Indexing: torch makes a tensor of an index list on the tensor's device, and drops the data on ``meta``."""
         tensor, index, *value = args
-        parts = index if isinstance(index, tuple) else (index,)
-        if isinstance(tensor, SimulatedTensor) and any(isinstance(part, list) for part in parts):
-            made = tuple(_index_tensor(part) if isinstance(part, list) else part for part in parts)
-            return self._aimed_call(func, (tensor, made if isinstance(index, tuple) else made[0], *value), kwargs)
+        if not is_parsed(index) and (isinstance(tensor, SimulatedTensor) or tensor.is_meta):
+            return self._aimed_call(func, (tensor, parsed(index), *value), kwargs)
         return self._aimed_call(func, args, kwargs)
 
     def _new_tensor(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """``tensor.new_tensor(data)``: torch drops the data where the device is ``meta``."""
         tensor, data = args[0], args[1] if len(args) > 1 else kwargs.pop("data")
         options = {"dtype": tensor.dtype, "device": tensor.device, **kwargs}
-        return self._make(torch.tensor, [data], {k: v for k, v in options.items() if v is not None})
+        return make(torch.tensor, [data], {k: v for k, v in options.items() if v is not None})
 
     def _set_data(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """``tensor.data = …``: the values and the device change with it."""
@@ -230,14 +186,6 @@ class FunctionMode(TorchFunctionMode):
     }
 
 
-def _index_tensor(part: list[Any]) -> Any:
-    """An index list as a CPU tensor; as it is where it holds slices or the like, which torch reads one by one."""
-    try:
-        return torch.tensor(_plain(part), dtype=None if part else torch.long)
-    except (TypeError, ValueError):
-        return part
-
-
 def _listed(lengths: Any) -> Any:
     return tuple(lengths.tolist()) if isinstance(lengths, torch.Tensor) else lengths
 
@@ -263,21 +211,14 @@ def _first_index(values: Any) -> int | None:
     return None
 
 
-def _name_device(error: RuntimeError, index: int) -> None:
-    """A recurrent layer compares devices in C++, where a simulated one is ``meta``: the message says what it is."""
+def _name_device(error: Exception, index: int) -> None:
+    """Recurrent layers and assignments name the device in C++, ``meta``: the message says what it is."""
     text = error.args[0] if error.args and isinstance(error.args[0], str) else ""
     if "tensors are not at the same device" in text:
         error.args = (text.replace("at meta", f"at cuda:{index}"), *error.args[1:])
+    elif "can't assign" in text:
+        error.args = (text.replace("torch.meta.", "torch.cuda."), *error.args[1:])
 
 
 def _is_meta(device: Any) -> bool:
     return device is not None and torch.device(device).type == "meta"
-
-
-def _plain(data: Any) -> Any:
-    """Data for ``torch.tensor``: device scalars in lists are read, as CUDA does."""
-    if isinstance(data, SimulatedTensor):
-        return data._inner.detach()
-    if isinstance(data, (list, tuple)):
-        return [_plain(item) if isinstance(item, (SimulatedTensor, list, tuple)) else item for item in data]
-    return data

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from lightning_devcheck._simulate._compat import default_is_meta
 from lightning_devcheck._simulate._rules import DeviceRule, argument_names, rule_of
 from lightning_devcheck._simulate._state import cuda_device, running
 from lightning_devcheck._simulate._tensor import CPU, SimulatedTensor, index_of
@@ -58,7 +59,10 @@ def _asked_device(device: torch.device, args: Sequence[Any]) -> int | None:
         return int(simulation.index_of(device))
     if here.target is not None:
         return NO_DATA if here.target == NO_DATA else int(here.target)
-    found = next((i for i in map(index_of, tensors_of(args)) if i is not None), here.latest)
+    found = next((i for i in map(index_of, tensors_of(args)) if i is not None), None)
+    if found is None and default_is_meta():
+        return NO_DATA
+    found = here.latest if found is None else found
     return simulation.current if found is None else found
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import torch
@@ -81,6 +83,16 @@ class Simulation:
                 f"cuda:0 to cuda:{self.devices - 1})"
             )
         return index
+
+    @contextmanager
+    def aiming(self, index: int | None) -> Iterator[None]:
+        """Make a device what ``self.options()`` means inside torch, for this thread's calls inside."""
+        here = self.here
+        before, here.target = here.target, index
+        try:
+            yield
+        finally:
+            here.target = before
 
 
 _running: list[Simulation] = []

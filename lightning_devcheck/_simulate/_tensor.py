@@ -77,13 +77,14 @@ class SimulatedTensor(Wrapper):
         """Convert; see `move`."""
         return move(self, args, kwargs)
 
-    def cuda(self, device: Any = None, *args: Any, **kwargs: Any) -> Any:
+    def cuda(self, device: Any = None, non_blocking: bool = False, memory_format: Any = None) -> Any:
         """Copy to a simulated device."""
-        return move(self, (torch.device("cuda", running().index_of(device)),), {})
+        target = torch.device("cuda", running().index_of(device))
+        return move(self, (target,), {"memory_format": memory_format})
 
-    def cpu(self, *args: Any, **kwargs: Any) -> Any:
+    def cpu(self, memory_format: Any = None) -> Any:
         """Copy to the CPU."""
-        return move(self, (CPU,), {})
+        return move(self, (CPU,), {"memory_format": memory_format})
 
     def remade(self, inner: torch.Tensor) -> SimulatedTensor:
         """A leaf on the same device, around another tensor."""
@@ -138,16 +139,20 @@ class Move(torch.autograd.Function):
     """A copy between devices whose gradient finds the way back to the right one."""
 
     @staticmethod
-    def forward(ctx: Any, tensor: torch.Tensor, index: int | None) -> torch.Tensor:
+    def forward(
+        ctx: Any, tensor: torch.Tensor, index: int | None, memory_format: torch.memory_format | None = None
+    ) -> torch.Tensor:
         """Copy to ``cuda:index``, or to the CPU for None."""
         ctx.source = index_of(tensor)
         ctx.source_device, ctx.target_device = tensor.device, CPU if index is None else torch.device("cuda", index)
-        return place(inner_of(tensor).clone(), index)
+        # only strided tensors have a format
+        options = {} if memory_format is None else {"memory_format": memory_format}
+        return place(inner_of(tensor).clone(**options), index)
 
     @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None, None]:
         """Copy back."""
-        return Move.apply(grad, ctx.source), None  # type: ignore[no-untyped-call]
+        return Move.apply(grad, ctx.source), None, None  # type: ignore[no-untyped-call]
 
 
 def place(inner: torch.Tensor, index: int | None) -> torch.Tensor:
@@ -211,7 +216,8 @@ def move(tensor: torch.Tensor, args: Sequence[Any], kwargs: dict[str, Any]) -> t
                 note_host_read(None, ())
             elif index_of(tensor) is None:
                 note_host_copy()
-            tensor = Move.apply(tensor, index)  # type: ignore[no-untyped-call]
+            memory_format = options.pop("memory_format", None)
+            tensor = Move.apply(tensor, index, memory_format)  # type: ignore[no-untyped-call]
             options.pop("copy", None)
     if options.get("dtype") is tensor.dtype and len(options) == 1:
         return tensor

@@ -47,7 +47,8 @@ def made(dtype: torch.dtype, device: Any, args: tuple[Any, ...]) -> Any:
         return torch.empty(size, dtype=dtype, device=device)
     if isinstance(first, torch.Tensor) and len(args) > 1:
         return torch.sparse_coo_tensor(*args, dtype=dtype, device=device)
-    return torch.as_tensor(first, dtype=dtype, device=device)
+    made = torch.as_tensor(first, dtype=dtype, device=device)
+    return torch.ops.aten.alias(made) if made is first else made
 
 
 def type_stand_ins() -> Iterator[tuple[Any, str, Any]]:
