@@ -71,3 +71,22 @@ def test_nothing_is_left_behind():
         meta = torch.ones(1, 1, 2, 2, device="meta", requires_grad=True)
         F.scaled_dot_product_attention(meta, meta, F.mish(meta)).sum().backward()
         assert meta.grad.device.type == "meta"
+
+
+@pytest.mark.parametrize("kind", [torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN])
+def test_recurrent_layers_differ_by_rounding_only(kind):
+    """GRU and RNN give the CPU's results bit for bit, LSTM and all gradients up to rounding."""
+
+    def trained(device):
+        torch.manual_seed(0)
+        layer, source = kind(8, 8).to(device), torch.randn(16, 18, 8).to(device)
+        result = layer(source)[0]
+        result.square().sum().backward()
+        return [result.detach().cpu(), *(parameter.grad.cpu() for parameter in layer.parameters())]
+
+    expected = trained("cpu")
+    with simulate_cuda(devices=2):
+        got = trained("cuda:1")
+    assert kind is torch.nn.LSTM or torch.equal(got[0], expected[0])
+    for found, wanted in zip(got, expected, strict=True):
+        torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-4)
