@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from lightning_devcheck import simulate_cuda
 from lightning_devcheck._simulate._autocast import policies
@@ -214,3 +215,97 @@ def test_torchs_own_kernels_come_back():
     assert sorted(kernels_for(AUTOCAST_KEY)) == before
     with torch.autocast("cpu", torch.bfloat16):
         assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype is torch.bfloat16
+
+
+def made_without_gradients(layer, x):
+    with torch.no_grad():
+        first = layer(x)
+    return first, layer(x)
+
+
+def made_in_inference_mode(layer, x):
+    with torch.inference_mode():
+        first = layer(x)
+    return first, layer(x)
+
+
+def kept_for_validation(layer, x):
+    first = layer(x)
+    with torch.no_grad():
+        return first, layer(x), layer(x)
+
+
+def without_a_cache_between(layer, x):
+    first = layer(x)
+    with torch.autocast(x.device.type, LOW, cache_enabled=False):
+        with torch.no_grad():
+            layer.weight.add_(1)
+        second = layer(x)
+    return first, second, layer(x)
+
+
+def changed_in_place(layer, x):
+    first = layer(x)
+    with torch.no_grad():
+        layer.weight.add_(1)
+    return first, layer(x)
+
+
+def cleared(layer, x):
+    first = layer(x)
+    with torch.no_grad():
+        layer.weight.add_(1)
+    torch.clear_autocast_cache()
+    return first, layer(x)
+
+
+def frozen_and_thawed(layer, x):
+    results = []
+    for wanted in (False, True, False, True):
+        layer.requires_grad_(wanted)
+        results.append(layer(x))
+    return results
+
+
+def replaced(layer, x):
+    first = layer(x)
+    layer.weight = nn.Parameter(torch.zeros(3, 3, device=x.device))
+    return first, layer(x)
+
+
+def checkpointed(layer, x):
+    out = checkpoint(layer, x.requires_grad_(), use_reentrant=True)
+    return out, layer(x)
+
+
+CACHES = (made_without_gradients, made_in_inference_mode, kept_for_validation, without_a_cache_between)
+CACHES += (changed_in_place, cleared, frozen_and_thawed, replaced, checkpointed)
+
+
+@pytest.mark.parametrize("use", CACHES)
+def test_the_cache_is_the_cpus(use):
+    """What autocast keeps of a weight, and whether it has a graph, is what the installed torch keeps on the CPU."""
+    results = []
+    with simulate_cuda():
+        for device in ("cpu", "cuda"):
+            torch.manual_seed(0)
+            layer, x = nn.Linear(3, 3).to(device), torch.ones(2, 3, device=device)
+            with torch.autocast(device, LOW):
+                outs = use(layer, x)
+            graphs = [None if out.grad_fn is None else out.grad_fn.name() for out in outs]
+            values = [out.float().tolist() for out in outs]
+            total = sum(out.float().sum() for out in outs)
+            if total.requires_grad:
+                total.backward()
+            gradient = None if layer.weight.grad is None else layer.weight.grad.tolist()
+            results.append((graphs, values, gradient, [out.is_inference() for out in outs]))
+    assert results[1] == results[0]
+
+
+def test_validation_inside_a_training_step_keeps_the_graph(cuda):
+    """Torch from 2.11 on keeps no cast that was made without gradients; before, the loss has no graph, as on CUDA."""
+    layer, x = nn.Linear(3, 3).cuda(), torch.ones(2, 3, device="cuda")
+    with torch.autocast("cuda", LOW):
+        _, second = made_without_gradients(layer, x)
+    release = tuple(int(part) for part in torch.__version__.split(".")[:2])
+    assert second.requires_grad is (release >= (2, 11))

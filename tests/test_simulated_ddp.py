@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import signal
 import subprocess
 import sys
 
@@ -179,3 +182,68 @@ def test_ranks_fork_after_fake_tensors():
     """What has met a simulation can fork ranks that train, also on a CUDA build where torch.compile has run since."""
     run = subprocess.run([sys.executable, "-c", FORK], capture_output=True, text=True, timeout=120)
     assert run.stdout == "the child has made a backward\n", run.stderr
+
+
+THREADS = """
+import os, sys, warnings
+os.sched_getaffinity = lambda pid: set(range(8))
+os.cpu_count = lambda: 8
+warnings.simplefilter("ignore")
+import torch
+from torch import set_num_threads
+from pytorch_lightning import Trainer
+from pytorch_lightning.demos.boring_classes import BoringModel
+from lightning_devcheck import preflight, simulate_cuda
+
+class Wide(BoringModel):
+    def training_step(self, batch, batch_idx):
+        if ASKS:
+            set_num_threads(4)
+        (torch.randn(10**6, device=self.device) + 1).sum()
+        return super().training_step(batch, batch_idx)
+
+def rank(index):
+    set_num_threads(4)
+    torch.set_num_interop_threads(2)
+    torch.cuda.set_device(index)
+    (torch.randn(10**6, device="cuda") + 1).sum()
+
+ASKS = sys.argv[2] == "asks"
+torch.set_num_threads(4)
+torch.set_num_interop_threads(3)
+(torch.randn(10**6) + 1).sum()  # OpenMP has its threads
+if sys.argv[1] == "preflight":
+    print(preflight(Wide, Wide().train_dataloader(), devices=2, strategy="ddp", timeout_s=50).ok)
+elif sys.argv[1] == "spawn":
+    with simulate_cuda(2):
+        torch.multiprocessing.spawn(rank, nprocs=2)
+        torch.multiprocessing.start_processes(rank, nprocs=2, start_method="spawn")
+else:
+    options = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+    with simulate_cuda(2):
+        Trainer(strategy="ddp_spawn", accelerator="gpu", devices=2, fast_dev_run=1, **options).fit(Wide())
+(torch.randn(10**6) + 1).sum()
+print("threads of the parent:", torch.get_num_threads())
+"""
+
+
+@pytest.mark.parametrize("omp", [None, "4"])
+@pytest.mark.parametrize(
+    ("launcher", "asks"), [("preflight", "asks"), ("trainer", "asks not"), ("spawn", "asks")], ids=lambda value: value
+)
+def test_ranks_with_threads_fork_after_openmp(launcher, asks, omp):
+    """Where torch has computed in parallel before and there are more cores than ranks, ranks do not wait for ever."""
+    environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+    if omp is not None:
+        environment["OMP_NUM_THREADS"] = omp
+    command = [sys.executable, "-c", THREADS, launcher, asks]
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        out, _ = process.communicate(timeout=120)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # ranks that hang go with their parent
+    assert process.returncode == 0
+    assert out.endswith("threads of the parent: 4\n")
+    if launcher == "preflight":
+        assert "True\n" in out

@@ -24,6 +24,75 @@ VIEWS = {
 }
 
 
+MORE_VIEWS = {
+    **VIEWS,
+    "none": lambda t: t[None],
+    "int": lambda t: t[1],
+    "narrow": lambda t: t.narrow(0, 1, 2),
+    "split": lambda t: t.split([1, 3], 1)[1],
+    "tensor_split": lambda t: t.tensor_split(3)[0],
+    "reshape": lambda t: t.reshape(2, 8),
+    "flatten": lambda t: t.flatten(),
+    "T": lambda t: t.T,
+    "nested": lambda t: t[None][:, 1:][..., None].transpose(0, 1).expand(-1, 1, 4, 1),
+    "broadcast_to": lambda t: torch.broadcast_to(t, (2, 4, 4)),
+    "dtype": lambda t: t.view(torch.int32),
+    "list": lambda t: t[[0, 1]],
+    "computed": lambda t: t * 2,
+    "of what was computed": lambda t: (t * 2)[0],
+    "outside again": torch.inference_mode(False)(lambda t: t[0]),
+}
+
+
+def made(kind, device):
+    """A tensor of a kind, made outside of inference mode or, where it says so, inside."""
+    with torch.inference_mode(kind.startswith("inside")):
+        tensor = torch.arange(16.0).view(4, 4).clone().to(device)
+        return nn.Parameter(tensor) if kind.endswith("parameter") else tensor
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda:1"])
+@pytest.mark.parametrize("kind", ["parameter", "buffer", "inside, parameter", "inside, buffer"])
+@pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad])
+@pytest.mark.parametrize("name", MORE_VIEWS)
+def test_results_are_inference_tensors_where_torchs_are(name, mode, kind, device):
+    """A view, of the CPU or a device, has the kind, shape and values that plain torch gives it."""
+    with mode():
+        plain = MORE_VIEWS[name](made(kind, "cpu"))
+    with simulate_cuda(devices=2):
+        tensor = made(kind, device)
+        with mode():
+            view = MORE_VIEWS[name](tensor)
+        assert str(view.device) == device
+        assert (view.is_inference(), view.requires_grad) == (plain.is_inference(), plain.requires_grad)
+        assert torch.equal(view.detach().cpu(), plain.detach())
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda t: t[0].add_(1),
+        lambda t: t[None][0, :, 0].mul_(2),
+        lambda t: t.split(2)[1].zero_(),
+        lambda t: t.view(-1)[3:].copy_(torch.ones(13)),
+        lambda t: t.__setitem__((slice(None), 0), 5.0),
+        lambda t: t.masked_fill_(t > 3, 0),
+    ],
+)
+@pytest.mark.parametrize("device", ["cpu", "cuda:1"])
+@pytest.mark.parametrize("kind", ["parameter", "buffer", "inside, buffer"])
+def test_writing_inside_reaches_the_tensor(write, device, kind):
+    """Inference mode writes through views of the CPU's and a device's tensors what it writes in plain torch."""
+    plain = made(kind, "cpu")
+    with torch.inference_mode():
+        write(plain)
+    with simulate_cuda(devices=2):
+        tensor = made(kind, device)
+        with torch.inference_mode():
+            write(tensor)
+        assert torch.equal(tensor.detach().cpu(), plain.detach())
+
+
 @pytest.mark.parametrize("values", [True, False])
 @pytest.mark.parametrize("name", VIEWS)
 def test_views_of_weights_made_before(name, values):

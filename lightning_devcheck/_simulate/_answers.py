@@ -1,4 +1,4 @@
-"""Helpers in C++ that are asked for a tensor's device, and would answer ``meta`` for a simulated one."""
+"""What code inside torch asks of a tensor: its device, ``meta`` in C++ for a simulated one, or its class."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from lightning_devcheck._simulate._compat import GROUPING, PARSING, WithoutFunctions
+from lightning_devcheck._simulate._compat import GROUPING, PARSING, RECORDED, WithoutFunctions
 from lightning_devcheck._simulate._tensor import SimulatedTensor
 
 
@@ -16,6 +16,7 @@ def answer_stand_ins() -> Iterator[tuple[Any, str, Any]]:
     """What to replace: owner, attribute and stand-in."""
     yield (*PARSING, _parsing(getattr(*PARSING)))
     yield (*GROUPING, _grouped)
+    yield (*RECORDED, (*getattr(*RECORDED), SimulatedTensor))
 
 
 def _parsing(original: Callable[..., Any]) -> Callable[..., Any]:

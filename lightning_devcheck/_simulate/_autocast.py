@@ -63,6 +63,11 @@ class Casts:
 
     def __init__(self) -> None:
         self._cache: Any = WeakTensorKeyDictionary()
+        self._keeps_without_graph = _keeps_without_graph()
+
+    def _is_kept(self) -> bool:
+        """Whether a cast that is made now is kept for later, when its graph may be wanted."""
+        return self._keeps_without_graph or torch.is_grad_enabled()
 
     @contextmanager
     def installed(self) -> Iterator[None]:
@@ -126,11 +131,23 @@ class Casts:
             return [self._cast(item, dtype) for item in value]
         if not _is_eligible(value) or value.dtype is dtype:
             return value
-        if not (dtype is torch.get_autocast_dtype("cuda") and _is_weight(value) and torch.is_autocast_cache_enabled()):
+        lower = dtype is torch.get_autocast_dtype("cuda") and _is_weight(value)
+        if not lower or not torch.is_autocast_cache_enabled() or not self._is_kept():
             return value.to(dtype)
         if value not in self._cache:
             self._cache[value] = value.to(dtype)
         return self._cache[value]
+
+
+@functools.cache
+def _keeps_without_graph() -> bool:
+    """Whether torch keeps casts of weights that were made without gradients, as it did before 2.11: the CPU tells."""
+    with torch.inference_mode(False), torch.enable_grad():
+        weight = torch.ones(1, 1, requires_grad=True, device="cpu", dtype=torch.float32)
+        with torch.autocast("cpu", torch.bfloat16):
+            with torch.no_grad():
+                weight.mm(weight)
+            return not weight.mm(weight).requires_grad
 
 
 def note_autocast() -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from lightning_devcheck._simulate._compat import ENGINE, FUNCTION_NODE, run_backward
-from lightning_devcheck._simulate._tensor import Move, index_of
+from lightning_devcheck._simulate._compat import ENGINE, FUNCTION_NODE, run_backward, unwrapped
+from lightning_devcheck._simulate._tensor import Move, device_at, index_below
 
 NAMES = (("MetaFloatType", "torch.cuda.FloatTensor"), ("torch.meta.", "torch.cuda."))
 
@@ -28,7 +28,7 @@ def _engine(mode: Any, run_backward: Callable[..., Any]) -> Callable[..., Any]:
     """The engine's entry with the mode on, the given gradients checked, and errors in CUDA's words."""
 
     def call(roots: Sequence[Any], gradients: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
-        places = [index_of(root) if isinstance(root, torch.Tensor) else None for root in roots]
+        places = [index_below(root) if isinstance(root, torch.Tensor) else None for root in roots]
         checked = _check("", zip(roots, places, gradients, strict=False))
         try:
             with mode:
@@ -57,7 +57,7 @@ def _noting(original: Any) -> Callable[..., Any]:
         first = out[0] if isinstance(out, (tuple, list)) and out else out
         node = first.grad_fn if isinstance(first, torch.Tensor) else None
         if isinstance(node, FUNCTION_NODE):
-            node._simulated_inputs = [index_of(a) if isinstance(a, torch.Tensor) else NOT_A_TENSOR for a in args]
+            node._simulated_inputs = [index_below(a) if isinstance(a, torch.Tensor) else NOT_A_TENSOR for a in args]
         return out
 
     return apply
@@ -99,18 +99,16 @@ def _check(who: str, rows: Iterable[tuple[Any, int | None, Any]]) -> list[Any]:
     """
     checked = []
     for position, (target, index, gradient) in enumerate(rows):
-        if target is not None and isinstance(gradient, torch.Tensor) and index_of(gradient) != index:
+        if target is not None and isinstance(gradient, torch.Tensor) and index_below(gradient) != index:
             if gradient.dim():
                 raise _invalid(who, position, index, gradient)
-            gradient = Move.apply(gradient, index)  # type: ignore[no-untyped-call]
+            gradient = Move.apply(gradient, index, None)  # type: ignore[no-untyped-call]
         checked.append(gradient)
     return checked
 
 
 def _invalid(who: str, position: int, index: int | None, gradient: torch.Tensor) -> RuntimeError:
-    expected = torch.device("cpu") if index is None else torch.device("cuda", index)
-    error = RuntimeError(
-        f"{who}invalid gradient at index {position} - expected device {expected} but got {gradient.device}"
-    )
-    error.devices = (expected, gradient.device)  # type: ignore[attr-defined]
+    expected, got = device_at(index), unwrapped(gradient).device
+    error = RuntimeError(f"{who}invalid gradient at index {position} - expected device {expected} but got {got}")
+    error.devices = (expected, got)  # type: ignore[attr-defined]
     return error

@@ -3,16 +3,21 @@
 Seen in torch 2.6 to 2.14. None has a public twin: a missing one stops `simulate_cuda` with an error that names it.
 """
 
+import ctypes
+import functools
 import warnings
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.utils._device
 from torch._C import DisableTorchFunction as WithoutFunctions
 from torch._C import _disabled_torch_function_impl as disabled_torch_function
+from torch._C import _functorch as functorch
 from torch._C import _set_conj as set_conj
 from torch._C import _set_neg as set_neg
 from torch._C._nn import _parse_to as parse_to
+from torch.fx.experimental import proxy_tensor
 from torch.utils._mode_utils import no_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_aliasing
 
@@ -37,18 +42,29 @@ AUTOGRAD_KEY = "AutogradMeta"
 OPERATORS = torch._ops
 # what Python calls with a warning that passed its filters (3.6 to 3.14); without it warnings stay where they are
 SHOW_WARNING = (warnings, "_showwarnmsg")
+# of OpenMP 5.0: what a pause may lose is nothing that torch keeps
+OMP_PAUSE_SOFT = 1
+# where torch marks views as such, in inference mode too
+VIEW_KEY = "ADInplaceOrView"
 # which attention kernel torch would take: a value of `torch.nn.attention.SDPBackend`
 sdp_choice = torch._fused_sdp_choice
 # operators that only torch calls: the CPU's fused attention, autograd's zeros without data, reading a
-# scalar, a sparse product
+# scalar, a copy, a sparse product
 fused_attention = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
 zeros_without_data = torch.ops.aten._efficientzerotensor.default
 scalar_read = torch.ops.aten._local_scalar_dense.default
+to_copy = torch.ops.aten._to_copy.default
 sparse_mm_reduce = torch.ops.aten._sparse_mm_reduce_impl.default
 AUTOCAST_KEYS = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, AUTOCAST_KEY))
 # makes a tensor of a class of ours around no storage
 make_wrapper = torch.Tensor._make_wrapper_subclass
+# the classes of the tensors that `make_fx` records as they are: owner and name
+RECORDED = (proxy_tensor, "HANDLED_TYPES")
 run_backward = torch.autograd._engine_run_backward
+# checkpointing saves a device's random state only where this says that CUDA is in use
+IN_USE = (torch.cuda, "_initialized")
+# the slot of the mode by which `make_fx` records operators
+PROXY = torch._C._TorchDispatchModeKey.PROXY
 
 
 def remember_originals() -> None:
@@ -96,6 +112,30 @@ def with_autocast() -> Any:
     return torch._C._SetExcludeDispatchKeyGuard(getattr(torch._C.DispatchKey, AUTOCAST_KEY), False)
 
 
+def with_views() -> Any:
+    """A context in which views are marked as such, though that was passed by when the operator was handed over."""
+    return torch._C._SetExcludeDispatchKeyGuard(getattr(torch._C.DispatchKey, VIEW_KEY), False)
+
+
+@functools.cache
+def marks_views(func: Any) -> bool:
+    """Whether torch itself marks an operator's results as views, those of ``chunk`` though it is composed."""
+    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), VIEW_KEY))
+
+
+def end_openmp_threads() -> bool:
+    """End the threads of the OpenMP in torch's wheels, before a fork; OpenMP makes new ones when it needs some.
+
+    Returns:
+        Whether that was done: GCC's library does it from version 9 on, and other libraries look after forks themselves.
+    """
+    ended = False
+    for path in Path(torch.__file__).parent.glob("lib/libgomp*"):
+        pause = getattr(ctypes.CDLL(str(path)), "omp_pause_resource_all", None)
+        ended = ended or (pause is not None and pause(OMP_PAUSE_SOFT) == 0)
+    return ended
+
+
 def scoped_library() -> Any:
     """A context that gives a library for kernels of torch's operators, and takes them out again."""
     return torch.library._scoped_library("aten", "IMPL")
@@ -114,6 +154,40 @@ def unbox_work(work: Any) -> Any:
     from torch._C import _distributed_c10d as c10d
 
     return c10d.Work.unbox(work)
+
+
+def is_wrapped(tensor: torch.Tensor) -> bool:
+    """Whether a transform of ``torch.func``, or a batched gradient, has wrapped a tensor."""
+    return functorch.is_functorch_wrapped_tensor(tensor) or functorch.is_legacy_batchedtensor(tensor)
+
+
+def unwrapped(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor below every transform of ``torch.func`` and below batched gradients, which have their own wrapper."""
+    while functorch.is_functorch_wrapped_tensor(tensor):
+        tensor = functorch.get_unwrapped(tensor)
+    if not functorch.is_legacy_batchedtensor(tensor):
+        return tensor
+    level = torch._C._vmapmode_increment_nesting()
+    torch._C._vmapmode_decrement_nesting()
+    with torch.no_grad():
+        for inside in range(level, 0, -1):
+            tensor = torch._remove_batch_dim(tensor, inside, 1, 0)
+    return tensor
+
+
+def tracer() -> Any:
+    """The mode by which ``make_fx`` records operators, or None."""
+    return torch._C._get_dispatch_mode(PROXY)
+
+
+def run_traced(mode: TorchDispatchMode, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    """Let ``make_fx`` record an operator first, then run it in a mode; torch has the recording come last."""
+    recording: Any = torch._C._unset_dispatch_mode(PROXY)
+    try:
+        with mode:
+            return recording.__torch_dispatch__(func, types, args, kwargs)
+    finally:
+        torch._C._set_dispatch_mode(recording)
 
 
 PROPERTIES = [
@@ -143,6 +217,10 @@ METHODS = [
     "element_size",
 ]
 METHODS += ["storage_offset", "is_signed"]
+# what asks for a tensor's device, by name: a wrapper of `torch.func` hides a simulated one
+DEVICE_QUESTIONS: dict[Any, str] = {
+    vars(torch.Tensor.__mro__[1])[name].__get__: name for name in ("device", "is_cuda", "is_cpu", "is_meta")
+}
 SET_DATA: Any = vars(torch.Tensor.__mro__[1])["data"].__set__
 SET_GRAD: Any = vars(torch.Tensor.__mro__[1])["grad"].__set__
 # what only asks, and runs no operator: answered without a look at the arguments
@@ -171,13 +249,16 @@ __all__ = [
     "AUTOCAST_KEY",
     "AUTOCAST_KEYS",
     "AUTOGRAD_KEY",
+    "DEVICE_QUESTIONS",
     "ENGINE",
     "FUNCTION_NODE",
     "GROUPING",
     "HOOKS",
+    "IN_USE",
     "OPERATORS",
     "PARSING",
     "QUESTIONS",
+    "RECORDED",
     "SET_DATA",
     "SET_GRAD",
     "SHOW_WARNING",
@@ -189,22 +270,30 @@ __all__ = [
     "default_below",
     "default_is_meta",
     "disabled_torch_function",
+    "end_openmp_threads",
     "fused_attention",
+    "is_wrapped",
     "kernels_for",
     "make_wrapper",
+    "marks_views",
     "no_dispatch",
     "parse_to",
     "remember_originals",
     "return_and_correct_aliasing",
     "run_backward",
     "run_composed",
+    "run_traced",
     "scalar_read",
     "scoped_library",
     "sdp_choice",
     "set_conj",
     "set_neg",
     "sparse_mm_reduce",
+    "to_copy",
+    "tracer",
     "unbox_work",
+    "unwrapped",
     "with_autocast",
+    "with_views",
     "zeros_without_data",
 ]

@@ -9,9 +9,10 @@ from typing import Any
 
 import torch
 
+from lightning_devcheck._simulate._compat import IN_USE
 from lightning_devcheck._simulate._cuda_rest import rest_stand_ins
+from lightning_devcheck._simulate._generators import DefaultGenerators, RandomState, SimulatedGenerator
 from lightning_devcheck._simulate._state import Simulation
-from lightning_devcheck._simulate._tensor import SimulatedGenerator
 
 MEMORY_BYTES = 32 * 2**30  # what a pretended device says it has
 CAPABILITY = (9, 0)
@@ -145,12 +146,6 @@ def cuda_stand_ins(simulation: Simulation) -> Iterable[tuple[Any, str, Any]]:
         "reset_peak_memory_stats": index_only(None),
         "memory_stats": index_only({}),
         "mem_get_info": index_only((MEMORY_BYTES, MEMORY_BYTES)),
-        "manual_seed": lambda seed: None,
-        "manual_seed_all": lambda seed: None,
-        "get_rng_state": lambda device="cuda": torch.get_rng_state(),
-        "set_rng_state": lambda state, device="cuda": torch.set_rng_state(state),
-        "get_rng_state_all": lambda: [torch.get_rng_state()] * simulation.devices,
-        "set_rng_state_all": lambda states: torch.set_rng_state(states[0]),
         "Stream": Stream,
         "Event": Event,
         "stream": stream,
@@ -177,7 +172,10 @@ def cuda_stand_ins(simulation: Simulation) -> Iterable[tuple[Any, str, Any]]:
         "memory_stats": index_only({}),
         "reset_peak_memory_stats": index_only(None),
     }
+    cuda |= RandomState(simulation).answers()
     yield torch, "Generator", SimulatedGenerator
+    yield torch.cuda, "default_generators", DefaultGenerators(simulation)
+    yield (*IN_USE, False)  # until a device has a stream of its own
     yield torch.backends.cudnn, "is_acceptable", lambda tensor: False
     # pinned memory is plain memory here, also for the loader's own thread, where no mode is on
     yield torch.Tensor, "pin_memory", lambda tensor, device=None: tensor

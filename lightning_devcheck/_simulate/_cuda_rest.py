@@ -74,7 +74,6 @@ def rest_stand_ins(simulation: Simulation) -> Iterator[tuple[Any, str, Any]]:
         if hasattr(torch.cuda, name):
             yield from _everywhere({name: _refusal(f"torch.cuda.{name}", advice, getattr(torch.cuda, name))})
     yield from _refused_elsewhere()
-    yield torch.cuda, "default_generators", (torch.default_generator,) * simulation.devices
     yield from _nvtx()
     yield from _each(torch.cuda.profiler, {"start": lambda: None, "stop": lambda: None, "init": lambda *args: None})
     yield from _each(torch.cuda.nccl, {"version": lambda: (2, 27, 3), "is_available": lambda tensors: True})
@@ -118,9 +117,6 @@ def _settings(simulation: Simulation) -> dict[str, Callable[..., Any]]:
         "get_per_process_memory_fraction": lambda device=None: state["fraction"],
         "set_sync_debug_mode": set_sync_debug_mode,
         "get_sync_debug_mode": lambda: state["sync"],
-        "initial_seed": torch.initial_seed,
-        "seed": lambda: None,
-        "seed_all": lambda: None,
         "caching_allocator_enable": lambda value=True: None,
         "get_allocator_backend": lambda: "native",
         "get_gencode_flags": lambda: "-gencode compute=compute_90,code=sm_90",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any
@@ -11,6 +12,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
+from lightning_devcheck._simulate._compat import end_openmp_threads
 from lightning_devcheck._simulate._placing import tensors_of
 from lightning_devcheck._simulate._tensor import SimulatedTensor
 
@@ -23,7 +25,10 @@ PATIENCE = timedelta(minutes=5)
 
 def distributed_stand_ins() -> Iterable[tuple[Any, str, Any]]:
     """What to replace: owner, attribute and stand-in."""
-    yield mp, "start_processes", _forked(mp.start_processes)
+    start_processes = _forked(mp.start_processes)
+    yield mp, "start_processes", start_processes
+    # the module, which the function of the same name hides: `torch.multiprocessing.spawn` calls its own
+    yield sys.modules[mp.start_processes.__module__], "start_processes", start_processes
     if not dist.is_available():
         return
     nccl_groups: set[str] = set()
@@ -46,14 +51,25 @@ def _forked(original: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(original)
     def start_processes(fn: Any, args: Any = (), *rest: Any, **kwargs: Any) -> Any:
-        return original(_single_threaded, (fn, *args), *rest, **{**kwargs, "start_method": "fork"})
+        # OpenMP's threads do not survive a fork: a parallel region of a rank would wait for them for ever
+        may_thread = end_openmp_threads()
+        return original(_start_rank, (may_thread, fn, *args), *rest, **{**kwargs, "start_method": "fork"})
 
     return start_processes
 
 
-def _single_threaded(index: int, fn: Any, *args: Any) -> None:
-    torch.set_num_threads(1)  # OpenMP's threads do not survive a fork: a parallel region would wait for ever
+def _start_rank(index: int, may_thread: bool, fn: Any, *args: Any) -> None:
+    """Run a rank with one thread, and more only if it asks for them where the pool is a new one."""
+    torch.set_num_threads(1)
+    if not may_thread:
+        torch.set_num_threads = _ignored  # type: ignore[assignment]
+    # torch takes one call in a process, and the parent's counts here
+    torch.set_num_interop_threads = _ignored  # type: ignore[assignment]
     fn(index, *args)
+
+
+def _ignored(count: int) -> None:
+    """Leave the number of threads as it is."""
 
 
 def _starter(original: Callable[..., Any], nccl_groups: set[str]) -> Callable[..., Any]:

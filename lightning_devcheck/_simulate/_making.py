@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
-from lightning_devcheck._simulate._compat import WithoutFunctions, default_below
+from lightning_devcheck._simulate._compat import WithoutFunctions, default_below, is_wrapped, unwrapped
 from lightning_devcheck._simulate._placing import NO_DATA
 from lightning_devcheck._simulate._state import cuda_device, running
-from lightning_devcheck._simulate._tensor import CPU, META, SimulatedTensor, index_of, move, place
+from lightning_devcheck._simulate._tensor import CPU, META, Move, SimulatedTensor, index_below, move, place
 
 # how each names its first argument
 MAKERS: dict[Any, str] = {torch.tensor: "data", torch.as_tensor: "data", torch.asarray: "obj"}
@@ -65,12 +65,16 @@ def _device_of(named: Any) -> torch.device | None:
 
 def _of_tensor(func: Maker, tensor: torch.Tensor, device: torch.device | None, kwargs: dict[str, Any]) -> Any:
     """Of a tensor: all but ``torch.tensor`` keep its graph, and give the tensor itself where nothing changes."""
-    if not isinstance(tensor, SimulatedTensor) and (device is None or device == CPU):
+    index = index_below(tensor)
+    if index is None and (device is None or device == CPU):
         return func(tensor, device=device, **kwargs)
-    if device is not None and device != tensor.device:
-        _refuse_alias(kwargs, tensor.device, device)
+    source = unwrapped(tensor).device
+    if device is not None and device != source:
+        _refuse_alias(kwargs, source, device)
         tensor = move(tensor.detach() if func is torch.tensor else tensor, (device,), {})
-    with WithoutFunctions(), running().aiming(NO_DATA if tensor.is_meta else index_of(tensor)):
+        index = index_below(tensor)
+    is_meta = index is None and tensor.is_meta
+    with WithoutFunctions(), running().aiming(NO_DATA if is_meta else index):
         return func(tensor, **kwargs)
 
 
@@ -78,7 +82,11 @@ def _copied(func: Maker, plain: torch.Tensor, device: torch.device, data: Any, k
     """A new tensor on a simulated device; what ``as_tensor`` and ``asarray`` make of an array shares its memory."""
     _refuse_alias(kwargs, CPU, device)
     values = plain.detach() if func is torch.tensor or isinstance(data, NEW) else plain.detach().clone()
-    made = place(values, running().index_of(device))
+    index = running().index_of(device)
+    if is_wrapped(values):  # by a transform of `torch.func`
+        made = Move.apply(values, index, None)  # type: ignore[no-untyped-call]
+    else:
+        made = place(values, index)
     return made.requires_grad_() if plain.requires_grad else made
 
 

@@ -12,10 +12,13 @@ import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
 from lightning_devcheck._simulate._compat import (
+    DEVICE_QUESTIONS,
     QUESTIONS,
     SET_DATA,
     SET_GRAD,
+    is_wrapped,
     parse_to,
+    unwrapped,
 )
 from lightning_devcheck._simulate._indexing import is_parsed, parsed
 from lightning_devcheck._simulate._making import MAKERS, make, maker
@@ -23,7 +26,7 @@ from lightning_devcheck._simulate._module import become
 from lightning_devcheck._simulate._operator_mode import OperatorMode
 from lightning_devcheck._simulate._placing import NO_DATA, check_out
 from lightning_devcheck._simulate._state import Simulation, active, cuda_device
-from lightning_devcheck._simulate._tensor import META, SimulatedTensor, move
+from lightning_devcheck._simulate._tensor import META, SimulatedTensor, index_below, move
 from lightning_devcheck._simulate._wrapper import Wrapper
 
 UNTOUCHED = (parse_to, torch.device)
@@ -126,14 +129,14 @@ class FunctionMode(TorchFunctionMode):
 
     def _index(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         tensor, index, *value = args
-        if not is_parsed(index) and (isinstance(tensor, SimulatedTensor) or tensor.is_meta):
+        if not is_parsed(index) and (tensor.is_meta or index_below(tensor) is not None):
             return self._aimed_call(func, (tensor, parsed(index), *value), kwargs)
         return self._aimed_call(func, args, kwargs)
 
     def _new_tensor(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """``tensor.new_tensor(data)``: torch drops the data where the device is ``meta``."""
         tensor, data = args[0], args[1] if len(args) > 1 else kwargs.pop("data")
-        options = {"dtype": tensor.dtype, "device": tensor.device, **kwargs}
+        options = {"dtype": tensor.dtype, "device": unwrapped(tensor).device, **kwargs}
         return make(torch.tensor, [data], {k: v for k, v in options.items() if v is not None})
 
     def _set_data(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -159,7 +162,14 @@ class FunctionMode(TorchFunctionMode):
 
     def _concerns(self, args: Any, kwargs: dict[str, Any]) -> bool:
         named = self._device_in(args, kwargs) is not None
-        return named or any(isinstance(value, SimulatedTensor) for value in (*args, *kwargs.values()))
+        return named or _first_index((*args, *kwargs.values())) is not None
+
+    def _answer(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """``tensor.device`` and its like, where ``torch.func`` has wrapped a simulated tensor."""
+        return getattr(unwrapped(args[0]), DEVICE_QUESTIONS[func]) if is_wrapped(args[0]) else func(*args)
+
+    def _get_device(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        return unwrapped(args[0]).get_device() if is_wrapped(args[0]) else func(*args)
 
     def _set_grad(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """``tensor.grad = …``: torch would say ``meta`` for the device."""
@@ -174,6 +184,8 @@ class FunctionMode(TorchFunctionMode):
     _handlers: dict[Any, Callable[..., Any]] = {  # noqa: RUF012
         **dict.fromkeys(UNTOUCHED, _untouched),
         **dict.fromkeys(MAKERS, _make),
+        **dict.fromkeys(DEVICE_QUESTIONS, _answer),
+        torch.Tensor.get_device: _get_device,
         torch.Tensor.to: _to,
         torch.Tensor.cuda: _cuda,
         torch.ctc_loss: _ctc,
@@ -204,6 +216,8 @@ def _first_index(values: Any) -> int | None:
         kind = type(value)
         if kind is SimulatedTensor:
             return int(value._index)
+        if kind is torch.Tensor and is_wrapped(value):
+            return index_below(value)
         if kind is list or kind is tuple:
             found = _first_index(value)
             if found is not None:

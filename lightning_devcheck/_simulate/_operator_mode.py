@@ -7,8 +7,17 @@ from typing import Any
 
 import torch
 
-from lightning_devcheck._simulate._compat import TorchDispatchMode, WithoutFunctions, with_autocast
+from lightning_devcheck._simulate._compat import (
+    TorchDispatchMode,
+    WithoutFunctions,
+    marks_views,
+    run_traced,
+    tracer,
+    with_autocast,
+    with_views,
+)
 from lightning_devcheck._simulate._operators import is_view, run, run_parts
+from lightning_devcheck._simulate._placing import NO_DATA, asked_device
 from lightning_devcheck._simulate._rules import is_composed
 from lightning_devcheck._simulate._state import Simulation, active
 from lightning_devcheck._simulate._valueless import run_without_values
@@ -27,6 +36,8 @@ class OperatorMode(TorchDispatchMode):
         """Run one operator; the function mode would look at every call below once more."""
         if active() is None:
             return func(*args, **(kwargs or {}))
+        if tracer() is not None:
+            return run_traced(self, func, types, args, _named(args, kwargs or {}))
         with WithoutFunctions():
             if self._here.casts or torch.is_inference_mode_enabled() or not self._values:
                 return self._run_or_take_apart(func, args, kwargs or {})
@@ -35,13 +46,24 @@ class OperatorMode(TorchDispatchMode):
     def _run_or_take_apart(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """Run one operator, or its parts where autocast, views or shapes concern those.
 
-        Torch takes composed operators apart by itself, but for tensors that were made in inference mode.
+        Torch takes composed operators apart by itself, but not in inference mode.
         """
         casts = self._here.casts
-        # what views an ordinary tensor is an ordinary tensor, and what is computed from it none
-        ordinary = torch.is_inference_mode_enabled() and is_view(func) and not args[0].is_inference()
-        if is_composed(func) and (casts or ordinary or not self._values):
-            with with_autocast() if casts else contextlib.nullcontext():
-                return run_parts(func, args, kwargs)
-        with torch.inference_mode(False) if ordinary else contextlib.nullcontext():
+        views = torch.is_inference_mode_enabled() and is_view(func)
+        if not is_composed(func) or not (casts or views or not self._values):
             return self._run(func, args, kwargs)
+        with contextlib.ExitStack() as stack:
+            if casts:
+                stack.enter_context(with_autocast())
+            if views and not marks_views(func):
+                stack.enter_context(with_views())
+            return run_parts(func, args, kwargs)
+
+
+def _named(args: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The arguments to be recorded: with the simulated device that ``meta`` stands for in this call."""
+    device = kwargs.get("device")
+    index = None if device is None else asked_device(device, args)
+    if index is None or index == NO_DATA:
+        return kwargs
+    return {**kwargs, "device": torch.device("cuda", index)}

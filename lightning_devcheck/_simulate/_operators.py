@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,11 +17,12 @@ from lightning_devcheck._simulate._compat import (
     sparse_mm_reduce,
     zeros_without_data,
 )
+from lightning_devcheck._simulate._generators import address_of, drawing_from
 from lightning_devcheck._simulate._host import HOST_READS, note_host_read
 from lightning_devcheck._simulate._placing import COMPOSED, NO_DATA, ROWS, mismatch, result_device, tensors_of
 from lightning_devcheck._simulate._rules import DeviceRule, argument_names, rule_of
 from lightning_devcheck._simulate._state import running
-from lightning_devcheck._simulate._tensor import CPU, SimulatedTensor, address_of, index_of, place
+from lightning_devcheck._simulate._tensor import CPU, SimulatedTensor, index_of, place, with_data
 from lightning_devcheck._simulate._wrapper import Wrapper
 
 
@@ -29,7 +31,7 @@ def run(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     plan = _PLANS.get(func) or plan_of(func)
     if plan.host_read:
         note_host_read(func, args)
-    if plan.quick and "device" not in kwargs:
+    if plan.quick and "device" not in kwargs and not (plan.draws and running().streams):
         index, inner = _common_index(args)
         if index is not MIXED and not kwargs:
             return func(*inner) if index is None else _finish(plan, func, args, kwargs, func(*inner), index)
@@ -93,7 +95,11 @@ def run_checked(
         func = WITH_DATA.get(func, func)
         if call is call_inner:
             func = WITH_POSITIONS.get(func, func)
-    out = call(plan, func, args, kwargs, index)
+        if kwargs.get("device") is not None:
+            args = [with_data(value) for value in args]
+    stream = running().streams.get(index) if plan.draws else None
+    with nullcontext() if stream is None else drawing_from(stream):
+        out = call(plan, func, args, kwargs, index)
     return _finish(plan, func, args, kwargs, out, index)
 
 
@@ -123,6 +129,7 @@ class Plan:
         returns: How its results relate to its arguments.
         quick: Whether one device for all tensors is all there is to check.
         host_read: Whether the host waits for its result on a real device.
+        draws: Whether it draws random numbers.
         names: Its arguments' names, in order.
     """
 
@@ -130,6 +137,7 @@ class Plan:
     returns: str
     quick: bool
     host_read: bool
+    draws: bool
     names: tuple[str, ...]
 
 
@@ -149,7 +157,9 @@ def _make_plan(func: Any) -> Plan:
     rule, returns, names = rule_of(func), _returns_of(func), tuple(argument_names(func))
     quick = rule.kind in ("one", "iterator", "choosing") and not rule.random and not rule.host_results
     quick = quick and func not in WITH_POSITIONS
-    return Plan(rule, returns, quick, func._schema.name in HOST_READS or rule.kind == "index", names)
+    host_read = func._schema.name in HOST_READS or rule.kind == "index"
+    draws = torch.Tag.nondeterministic_seeded in func.tags
+    return Plan(rule, returns, quick, host_read, draws, names)
 
 
 # autograd's zeros without data, which no CPU kernel may be given: torch takes care of that above our mode only

@@ -36,7 +36,7 @@ def result_device(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any
     """
     device = kwargs.get("device")
     if device is not None:
-        return _asked_device(torch.device(device), args)
+        return asked_device(torch.device(device), args)
     rule = rule_of(func)
     if rule.kind == "any":
         return next((index_of(tensor) for tensor in tensors_of((*args, *kwargs.values()))), None)
@@ -49,7 +49,7 @@ def result_device(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any
     return _common_device(func, rule, named)
 
 
-def _asked_device(device: torch.device, args: Sequence[Any]) -> int | None:
+def asked_device(device: torch.device, args: Sequence[Any]) -> int | None:
     """``meta`` stands for a simulated device: the one asked for, else that of the tensor, else the current one."""
     if device.type not in ("meta", "cuda"):
         return None

@@ -43,7 +43,8 @@ class Simulation:
             they are counted.
         host_copies: How often each line copied from the host to a device, likewise.
         here: What each thread has for itself.
-        generators: The device index of each generator made on a device, by its C++ address.
+        generators: The device index of each living generator made on a device, by its C++ address.
+        streams: The default generator of each device that does not share the CPU's.
     """
 
     devices: int
@@ -56,6 +57,7 @@ class Simulation:
     host_copies: dict[tuple[Origin, str], int] = field(default_factory=dict)
     here: Here = field(default_factory=lambda: Here())
     generators: dict[int, int] = field(default_factory=dict)
+    streams: dict[int, torch.Generator] = field(default_factory=dict)
 
     @property
     def current(self) -> int:

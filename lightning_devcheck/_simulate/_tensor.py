@@ -7,9 +7,17 @@ from typing import Any
 
 import torch
 
-from lightning_devcheck._simulate._compat import AUTOCAST_KEYS, no_dispatch
+from lightning_devcheck._simulate._compat import (
+    AUTOCAST_KEYS,
+    WithoutFunctions,
+    is_wrapped,
+    no_dispatch,
+    to_copy,
+    tracer,
+    unwrapped,
+)
 from lightning_devcheck._simulate._host import note_host_copy, note_host_read
-from lightning_devcheck._simulate._state import active, cuda_device, running
+from lightning_devcheck._simulate._state import active, running
 from lightning_devcheck._simulate._wrapper import Wrapper
 
 # NOTE [The device of a simulated tensor]
@@ -139,20 +147,47 @@ class Move(torch.autograd.Function):
     """A copy between devices whose gradient finds the way back to the right one."""
 
     @staticmethod
-    def forward(
-        ctx: Any, tensor: torch.Tensor, index: int | None, memory_format: torch.memory_format | None = None
-    ) -> torch.Tensor:
+    def forward(tensor: torch.Tensor, index: int | None, memory_format: torch.memory_format | None) -> torch.Tensor:
         """Copy to ``cuda:index``, or to the CPU for None."""
-        ctx.source = index_of(tensor)
-        ctx.source_device, ctx.target_device = tensor.device, CPU if index is None else torch.device("cuda", index)
+        if is_wrapped(tensor) or tracer() is not None:
+            return _copied(tensor, index, memory_format)
         # only strided tensors have a format
         options = {} if memory_format is None else {"memory_format": memory_format}
-        return place(inner_of(tensor).clone(**options), index)
+        return place(with_data(inner_of(tensor)).clone(**options), index)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+        """Keep where the tensor was and is; apart from ``forward``, as ``torch.func`` wants it."""
+        tensor, ctx.target, _ = inputs
+        ctx.source = index_below(tensor)
+        ctx.source_device, ctx.target_device = device_at(ctx.source), device_at(ctx.target)
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None, None]:
         """Copy back."""
-        return Move.apply(grad, ctx.source), None, None  # type: ignore[no-untyped-call]
+        return Move.apply(grad, ctx.source, None), None, None  # type: ignore[no-untyped-call]
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: torch.Tensor, index: None, memory_format: None) -> torch.Tensor:
+        """Copy the tangent along."""
+        return Move.apply(tangent, ctx.target, None)  # type: ignore[no-any-return, no-untyped-call]
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, tensor: torch.Tensor, index: int | None, memory_format: Any) -> Any:
+        """Copy the whole batch."""
+        return Move.apply(tensor, index, memory_format), in_dims[0]  # type: ignore[no-untyped-call]
+
+
+def _copied(tensor: torch.Tensor, index: int | None, memory_format: torch.memory_format | None) -> torch.Tensor:
+    """Copy by torch's operator: it takes the wrapper of batched gradients off, and ``make_fx`` records it."""
+    here = running().here
+    before, here.target = here.target, index
+    device = CPU if index is None else META
+    try:
+        with WithoutFunctions():  # to the function mode this `meta` would be torch's own
+            return to_copy(tensor, device=device, memory_format=memory_format)  # type: ignore[no-any-return]
+    finally:
+        here.target = before
 
 
 def place(inner: torch.Tensor, index: int | None) -> torch.Tensor:
@@ -186,9 +221,25 @@ def inner_of(tensor: torch.Tensor) -> torch.Tensor:
     return tensor._inner if isinstance(tensor, Wrapper) else tensor
 
 
+def with_data(value: Any) -> Any:
+    """The argument; zeros in place of autograd's zeros without data, of which a copy has no data either."""
+    zeros = isinstance(value, torch.Tensor) and value._is_zerotensor()
+    return value.new_zeros(value.shape) if zeros else value
+
+
 def index_of(tensor: torch.Tensor) -> int | None:
     """The index of the simulated device, None for the CPU."""
     return tensor._index if isinstance(tensor, SimulatedTensor) else None
+
+
+def index_below(tensor: torch.Tensor) -> int | None:
+    """The index of the simulated device, None for the CPU, also where ``torch.func`` has wrapped the tensor."""
+    return index_of(unwrapped(tensor) if is_wrapped(tensor) else tensor)
+
+
+def device_at(index: int | None) -> torch.device:
+    """The device with an index, the CPU for None."""
+    return CPU if index is None else torch.device("cuda", index)
 
 
 def move(tensor: torch.Tensor, args: Sequence[Any], kwargs: dict[str, Any]) -> torch.Tensor:
@@ -211,10 +262,11 @@ def move(tensor: torch.Tensor, args: Sequence[Any], kwargs: dict[str, Any]) -> t
         index = running().index_of(device) if device.type == "cuda" else None
         if device.type not in ("cpu", "cuda"):
             raise NotImplementedError(f"moving a simulated tensor to {device} is not simulated")
-        if index != index_of(tensor):
+        source = index_below(tensor)
+        if index != source:
             if index is None:
                 note_host_read(None, ())
-            elif index_of(tensor) is None:
+            elif source is None:
                 note_host_copy()
             memory_format = options.pop("memory_format", None)
             tensor = Move.apply(tensor, index, memory_format)  # type: ignore[no-untyped-call]
@@ -240,7 +292,7 @@ def _parse_to(args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[torch.device
     first = rest[0] if rest else options.pop("other", None)
     names = ["non_blocking", "copy"]
     if isinstance(first, torch.Tensor):
-        options |= {"device": first.device, "dtype": first.dtype}
+        options |= {"device": unwrapped(first).device, "dtype": first.dtype}
         rest = rest[1:]
     elif isinstance(first, torch.dtype):
         names.insert(0, "dtype")
@@ -253,27 +305,3 @@ def _parse_to(args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[torch.device
         device = torch.device("cuda", device)
     given = {name: value for name, value in options.items() if value is not None and value is not False}
     return None if device is None else torch.device(device), given
-
-
-def address_of(generator: torch.Generator) -> int:
-    """What tells one generator from another: torch hands operators a new Python object of the same one."""
-    return int(generator._cdata)  # type: ignore[attr-defined]
-
-
-class SimulatedGenerator(torch.Generator):
-    """``torch.Generator``, which may be asked for on a simulated device; its numbers are the CPU's."""
-
-    def __new__(cls, device: Any = "cpu") -> SimulatedGenerator:
-        """Make a CPU generator that remembers the device."""
-        self: SimulatedGenerator = super().__new__(cls, "cpu")  # type: ignore[call-arg]
-        wanted = cuda_device(torch.device(device))
-        if wanted is not None:
-            simulation = running()
-            simulation.generators[address_of(self)] = simulation.index_of(wanted)
-        return self
-
-    @property
-    def device(self) -> torch.device:  # type: ignore[override]
-        """The pretended device."""
-        index = running().generators.get(address_of(self))
-        return CPU if index is None else torch.device("cuda", index)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from lightning_devcheck._simulate._state import running
-from lightning_devcheck._simulate._tensor import CPU, SimulatedTensor, index_of, move
+from lightning_devcheck._simulate._tensor import CPU, SimulatedTensor, index_below, move
 
 DTYPES = {
     "FloatTensor": torch.float32,
@@ -64,7 +64,7 @@ def _typed(original: Any) -> Any:
 
     @functools.wraps(original)
     def convert(self: torch.Tensor, dtype: Any = None, non_blocking: bool = False, **kwargs: Any) -> Any:
-        index = index_of(self)
+        index = index_below(self)
         if dtype is None:
             return original(self) if index is None else _name_of(self)
         wanted = _cuda_type(dtype)

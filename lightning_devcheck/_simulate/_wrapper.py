@@ -29,6 +29,10 @@ class Wrapper(torch.Tensor):
             requires_grad: Whether it wants a gradient.
             keys: Dispatch keys to add.
         """
+        inference = inner.is_inference()
+        if inference is not torch.is_inference_mode_enabled():  # a view is what it views, whatever the mode
+            with torch.inference_mode(inference):
+                return cls.around(inner, device, requires_grad, keys)
         layout = inner.layout
         if layout is torch.strided and not inner.is_nested:
             self = make_wrapper(
