@@ -145,6 +145,8 @@ def test_host_needs_an_explicit_copy(cuda):
         tensor.numpy()
     assert (tensor.item(), tensor.tolist(), tensor.cpu().numpy().tolist()) == (1.5, [1.5], [1.5])
     assert repr(tensor) == "tensor([1.5000], device='cuda:1')"
+    assert repr(tensor.half()) == "tensor([1.5000], device='cuda:1', dtype=torch.float16)"
+    assert repr(torch.nn.Parameter(tensor)).startswith("Parameter containing:\ntensor([1.5000], device='cuda:1', ")
     assert tensor.type() == "torch.cuda.FloatTensor"
 
 

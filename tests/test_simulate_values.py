@@ -123,7 +123,7 @@ def test_a_copy_on_the_cpu_stays_without_values(shapes):
 def test_meta_tensors_stay_torchs_own(shapes):
     """The meta device asked for by name is torch's."""
     assert torch.empty(2, device="meta").is_meta
-    assert repr(torch.ones(2, device="cuda")) == "tensor(..., size=(2,), device='cuda:1')"
+    assert repr(torch.ones(2, device="cuda")) == "tensor(..., device='cuda:1', size=(2,))"
 
 
 @pytest.mark.parametrize("precision", ["32-true", "16-mixed", "bf16-mixed"])

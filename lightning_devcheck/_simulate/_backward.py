@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import functools
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
+from torch.autograd.graph import saved_tensors_hooks
 
 from lightning_devcheck._simulate._compat import ENGINE, FUNCTION_NODE, run_backward, unwrapped
 from lightning_devcheck._simulate._tensor import Move, device_at, index_below
 
-NAMES = (("MetaFloatType", "torch.cuda.FloatTensor"), ("torch.meta.", "torch.cuda."))
+# how torch names the type of a tensor on `meta` in its messages: in C++, and in Python
+DTYPE = r"(?:Complex)?(?:Float|Double|Half)|BFloat16|Byte|Char|Short|Int|Long|Bool"
+META_TYPE = re.compile(rf"\bMeta({DTYPE})Type\b|\btorch\.meta\.({DTYPE})Tensor\b")
 
 
 def backward_stand_ins(mode: Any) -> Iterable[tuple[Any, str, Any]]:
@@ -19,9 +24,24 @@ def backward_stand_ins(mode: Any) -> Iterable[tuple[Any, str, Any]]:
     Args:
         mode: The function mode; hooks and custom Functions make tensors in backward.
     """
+    yield saved_tensors_hooks, "__init__", _packing(mode, saved_tensors_hooks.__init__)
     yield (*ENGINE, _engine(mode, run_backward))
     yield torch.autograd.Function, "apply", classmethod(_noting(vars(torch.autograd.Function)["apply"]))
     yield FUNCTION_NODE, "apply", _checking(FUNCTION_NODE.apply)
+
+
+def _packing(mode: Any, original: Callable[..., Any]) -> Callable[..., Any]:
+    """Hooks on saved tensors with the mode on: torch packs while a call is on its way, for which it is off."""
+
+    @functools.wraps(original)
+    def make(hooks: Any, pack_hook: Callable[..., Any], unpack_hook: Callable[..., Any]) -> None:
+        def pack(tensor: torch.Tensor) -> Any:
+            with mode:
+                return pack_hook(tensor)
+
+        original(hooks, pack, unpack_hook)
+
+    return make
 
 
 def _engine(mode: Any, run_backward: Callable[..., Any]) -> Callable[..., Any]:
@@ -41,12 +61,10 @@ def _engine(mode: Any, run_backward: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _translate(error: RuntimeError) -> None:
-    """A hook that moves a gradient: torch names the type, ``meta`` here."""
-    if error.args and isinstance(error.args[0], str) and "has changed the type of value" in error.args[0]:
-        text = error.args[0]
-        for ours, cuda in NAMES:
-            text = text.replace(ours, cuda)
-        error.args = (text,)
+    """A hook that moves a gradient, a tensor changed in place: torch names the type, ``meta`` here."""
+    if error.args and isinstance(error.args[0], str):
+        text = META_TYPE.sub(lambda found: f"torch.cuda.{found[1] or found[2]}Tensor", error.args[0])
+        error.args = (text, *error.args[1:])
 
 
 def _noting(original: Any) -> Callable[..., Any]:

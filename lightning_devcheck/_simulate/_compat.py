@@ -48,9 +48,10 @@ OMP_PAUSE_SOFT = 1
 VIEW_KEY = "ADInplaceOrView"
 # which attention kernel torch would take: a value of `torch.nn.attention.SDPBackend`
 sdp_choice = torch._fused_sdp_choice
-# operators that only torch calls: the CPU's fused attention, autograd's zeros without data, reading a
-# scalar, a copy, a sparse product
+# operators that only torch calls: the CPU's fused attention, decompositions with or without vectors,
+# autograd's zeros without data, reading a scalar, a copy, a sparse product
 fused_attention = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+svd, eigh = torch.ops.aten._linalg_svd.default, torch.ops.aten._linalg_eigh.default
 zeros_without_data = torch.ops.aten._efficientzerotensor.default
 scalar_read = torch.ops.aten._local_scalar_dense.default
 to_copy = torch.ops.aten._to_copy.default
@@ -270,6 +271,7 @@ __all__ = [
     "default_below",
     "default_is_meta",
     "disabled_torch_function",
+    "eigh",
     "end_openmp_threads",
     "fused_attention",
     "is_wrapped",
@@ -289,6 +291,7 @@ __all__ = [
     "set_conj",
     "set_neg",
     "sparse_mm_reduce",
+    "svd",
     "to_copy",
     "tracer",
     "unbox_work",

@@ -7,15 +7,18 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 from torch.nn.attention import SDPBackend
 
 from lightning_devcheck._simulate._compat import (
     AUTOGRAD_KEY,
     composing_key,
+    eigh,
     fused_attention,
     run_composed,
     scoped_library,
     sdp_choice,
+    svd,
 )
 from lightning_devcheck._simulate._tensor import SimulatedTensor
 
@@ -31,6 +34,8 @@ def formulas() -> Iterator[None]:
         for name in WHOLE:
             library.impl(name, torch.library.fallthrough_kernel, AUTOGRAD_KEY)
         library.impl("scaled_dot_product_attention", _attention, AUTOGRAD_KEY)
+        library.impl("linalg_svdvals", _svdvals, AUTOGRAD_KEY)
+        library.impl("linalg_eigvalsh", _eigvalsh, AUTOGRAD_KEY)
         yield
 
 
@@ -62,6 +67,25 @@ def _fused(
     one = mask.unsqueeze(0) if mask is not None and mask.dim() == 3 else mask
     batch = [tensor.unsqueeze(0) for tensor in given]
     return fused_attention(*batch, dropout_p, is_causal, attn_mask=one, scale=scale)[0].squeeze(0)
+
+
+def _svdvals(tensor: torch.Tensor, *, driver: str | None = None) -> torch.Tensor:
+    """Singular values without the vectors, which torch computes for tensor subclasses in any case."""
+    _, values, _ = svd(tensor, False, _differentiated(tensor), driver=driver)
+    return values  # type: ignore[no-any-return]
+
+
+def _eigvalsh(tensor: torch.Tensor, UPLO: str = "L") -> torch.Tensor:  # noqa: N803  the schema's name
+    """Eigenvalues without the vectors, likewise."""
+    values, _ = eigh(tensor, UPLO, _differentiated(tensor))
+    return values  # type: ignore[no-any-return]
+
+
+def _differentiated(tensor: torch.Tensor) -> bool:
+    """Whether a gradient will want the vectors: always in a transform of `torch.func`, whose wrapper hides it."""
+    if not isinstance(tensor, SimulatedTensor) or forward_ad.unpack_dual(tensor).tangent is not None:
+        return True
+    return torch.is_grad_enabled() and tensor.requires_grad
 
 
 FUSED: int = SDPBackend.FLASH_ATTENTION.value

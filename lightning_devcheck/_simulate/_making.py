@@ -12,7 +12,7 @@ import torch
 from lightning_devcheck._simulate._compat import WithoutFunctions, default_below, is_wrapped, unwrapped
 from lightning_devcheck._simulate._placing import NO_DATA
 from lightning_devcheck._simulate._state import cuda_device, running
-from lightning_devcheck._simulate._tensor import CPU, META, Move, SimulatedTensor, index_below, move, place
+from lightning_devcheck._simulate._tensor import CPU, META, SimulatedTensor, index_below, move, place
 
 # how each names its first argument
 MAKERS: dict[Any, str] = {torch.tensor: "data", torch.as_tensor: "data", torch.asarray: "obj"}
@@ -82,11 +82,8 @@ def _copied(func: Maker, plain: torch.Tensor, device: torch.device, data: Any, k
     """A new tensor on a simulated device; what ``as_tensor`` and ``asarray`` make of an array shares its memory."""
     _refuse_alias(kwargs, CPU, device)
     values = plain.detach() if func is torch.tensor or isinstance(data, NEW) else plain.detach().clone()
-    index = running().index_of(device)
-    if is_wrapped(values):  # by a transform of `torch.func`
-        made = Move.apply(values, index, None)  # type: ignore[no-untyped-call]
-    else:
-        made = place(values, index)
+    # a transform of `torch.func` wraps what is made inside it
+    made = move(values, (device,), {}) if is_wrapped(values) else place(values, running().index_of(device))
     return made.requires_grad_() if plain.requires_grad else made
 
 

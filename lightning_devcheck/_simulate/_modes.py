@@ -25,6 +25,7 @@ from lightning_devcheck._simulate._making import MAKERS, make, maker
 from lightning_devcheck._simulate._module import become
 from lightning_devcheck._simulate._operator_mode import OperatorMode
 from lightning_devcheck._simulate._placing import NO_DATA, check_out
+from lightning_devcheck._simulate._sparse import PARTS, placed_parts
 from lightning_devcheck._simulate._state import Simulation, active, cuda_device
 from lightning_devcheck._simulate._tensor import META, SimulatedTensor, index_below, move
 from lightning_devcheck._simulate._wrapper import Wrapper
@@ -49,7 +50,10 @@ class FunctionMode(TorchFunctionMode):
             return handler(self, func, args, dict(kwargs or {}))
         if not kwargs and not _may_name_device(args):
             return self._aimed_call(func, args, {})
-        kwargs = dict(kwargs or {})
+        return self._parsed(func, args, dict(kwargs or {}))
+
+    def _parsed(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """Call with ``meta`` for a CUDA device, which is kept as the call's target."""
         kwargs.pop("pin_memory", None)  # as in `Tensor.pin_memory`: there is no allocator for it without CUDA
         if type(kwargs.get("device")) is int:
             kwargs["device"] = torch.device("cuda", kwargs["device"])
@@ -93,6 +97,15 @@ class FunctionMode(TorchFunctionMode):
         finally:
             here.target = before
 
+    def handed(self, func: Any) -> Callable[..., Any]:
+        """A function that torch does not hand to modes."""
+
+        @functools.wraps(func)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return self.__torch_function__(func, (), args, kwargs)
+
+        return call
+
     def thread_run(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """``Thread.run`` with the modes on: torch keeps modes per thread."""
 
@@ -106,6 +119,7 @@ class FunctionMode(TorchFunctionMode):
     def stand_ins(self) -> Iterable[tuple[Any, str, Any]]:
         """What to replace: owner, attribute and stand-in."""
         yield from ((torch, func.__name__, maker(func)) for func in MAKERS)
+        yield torch, "range", self.handed(torch.range)
         yield threading.Thread, "run", self.thread_run(threading.Thread.run)
 
     def _untouched(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -132,6 +146,9 @@ class FunctionMode(TorchFunctionMode):
         if not is_parsed(index) and (tensor.is_meta or index_below(tensor) is not None):
             return self._aimed_call(func, (tensor, parsed(index), *value), kwargs)
         return self._aimed_call(func, args, kwargs)
+
+    def _sparse(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        return self._parsed(func, *placed_parts(func, args, kwargs))
 
     def _new_tensor(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """``tensor.new_tensor(data)``: torch drops the data where the device is ``meta``."""
@@ -188,6 +205,7 @@ class FunctionMode(TorchFunctionMode):
         torch.Tensor.get_device: _get_device,
         torch.Tensor.to: _to,
         torch.Tensor.cuda: _cuda,
+        **dict.fromkeys(PARTS, _sparse),
         torch.ctc_loss: _ctc,
         F.ctc_loss: _ctc,
         SET_GRAD: _set_grad,

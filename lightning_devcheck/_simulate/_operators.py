@@ -116,7 +116,10 @@ def _finish(plan: Plan, func: Any, args: Sequence[Any], kwargs: dict[str, Any], 
     if index is None:
         return out
     if plan.returns == "view":
-        return _wrap(out, index)
+        if not args[0].is_inference():
+            return _wrap(out, index)
+        with torch.inference_mode():  # what views such a tensor is one
+            return _wrap(out, index)
     return return_and_correct_aliasing(func, tuple(args), kwargs, _wrap(out, index))
 
 

@@ -44,7 +44,7 @@ CPU_RESULTS: dict[str, tuple[int, ...]] = {
 }
 # operators that copy between devices, and those that only look at one tensor
 MOVERS = {"copy_", "_to_copy", "_copy_from", "_copy_from_and_resize", "copy", "set_.source_Tensor", "record_stream"}
-MOVERS |= {"_has_compatible_shallow_copy_type", "is_same_size", "is_set_to", "_backward"}
+MOVERS |= {"_foreach_copy_", "_has_compatible_shallow_copy_type", "is_same_size", "is_set_to", "_backward"}
 # an indexed device tensor takes CPU indices and moves them itself
 INDEXING = {"index.Tensor", "index.Tensor_out", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index.Tensor"}
 INDEXING |= {"_index_put_impl", "_unsafe_index_put", "index_put.out", "_index_put_impl.out"}

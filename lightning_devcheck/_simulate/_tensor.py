@@ -18,7 +18,7 @@ from lightning_devcheck._simulate._compat import (
 )
 from lightning_devcheck._simulate._host import note_host_copy, note_host_read
 from lightning_devcheck._simulate._state import active, running
-from lightning_devcheck._simulate._wrapper import Wrapper
+from lightning_devcheck._simulate._wrapper import Wrapper, attributes_of, is_parameter
 
 # NOTE [The device of a simulated tensor]
 # In C++ a simulated tensor is on `meta`: its guard exists in every build, autograd runs it in the calling thread, and
@@ -99,13 +99,17 @@ class SimulatedTensor(Wrapper):
         return SimulatedTensor(inner, self._index, self.requires_grad)
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
-        text = self._described() + f", device='{self.device}'"
+        text = self._described(f", device='{self.device}'")
         if self.grad_fn is not None:
             return f"{text}, grad_fn=<{self.grad_fn.name()}>)"
         return text + (", requires_grad=True)" if self.requires_grad else ")")
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return rebuild, (self._inner, self._index, self.requires_grad, getattr(self, "_is_param", False))
+        return _reduced(self, self._index)
+
+
+# messages name a tensor's class
+SimulatedTensor.__name__ = "Tensor"
 
 
 class HostTensor(Wrapper):
@@ -132,15 +136,25 @@ class HostTensor(Wrapper):
         return self._described() + (", requires_grad=True)" if self.requires_grad else ")")
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return rebuild, (self._inner, None, self.requires_grad, getattr(self, "_is_param", False))
+        return _reduced(self, None)
 
 
-def rebuild(inner: torch.Tensor, index: int | None, requires_grad: bool, is_param: bool) -> torch.Tensor:
+def _reduced(tensor: Wrapper, index: int | None) -> tuple[Any, ...]:
+    """What pickle keeps of a tensor; attributes only where there are any, as torch does."""
+    given = (tensor._inner, index, tensor.requires_grad, is_parameter(tensor))
+    attributes = attributes_of(tensor)
+    return rebuild, (*given, attributes) if attributes else given
+
+
+def rebuild(
+    inner: torch.Tensor, index: int | None, requires_grad: bool, is_param: bool, attributes: Any = ()
+) -> torch.Tensor:
     """Unpickle; outside a simulation a simulated tensor comes back as the CPU tensor it holds."""
     tensor = inner.detach() if active() is None else place(inner.detach(), index)
-    if is_param:
-        return torch.nn.Parameter(tensor, requires_grad)
-    return tensor.requires_grad_(requires_grad)
+    made = torch.nn.Parameter(tensor, requires_grad) if is_param else tensor.requires_grad_(requires_grad)
+    for name, value in dict(attributes).items():
+        setattr(made, name, value)
+    return made
 
 
 class Move(torch.autograd.Function):

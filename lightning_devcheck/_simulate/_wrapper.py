@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from typing import Any
 
 import torch
@@ -12,6 +13,20 @@ from lightning_devcheck._simulate._host import note_host_read, note_stand_in, st
 
 # torch asks wrappers of these layouts for what only its own tensors have
 NOT_WRAPPED = (torch.sparse_csc, torch.sparse_bsc)
+# attributes that make a tensor one of ours or a parameter; every other one is the user's
+OWN = ("_inner", "_index", "_is_param")
+# where the numbers end in what torch prints
+AFTER_NUMBERS = re.compile(r"$|,\s+(?=(size|dtype)=)")
+
+
+def is_parameter(tensor: torch.Tensor) -> bool:
+    """Whether `torch.nn.Parameter` made a tensor of ours: its class does not say so."""
+    return bool(getattr(tensor, "_is_param", False))
+
+
+def attributes_of(tensor: torch.Tensor) -> dict[str, Any]:
+    """What the user has set on a tensor."""
+    return {name: value for name, value in vars(tensor).items() if name not in OWN}
 
 
 class Wrapper(torch.Tensor):
@@ -104,26 +119,36 @@ class Wrapper(torch.Tensor):
         note_stand_in(f"{value} for each value")
         return torch.full((), value, dtype=self.dtype).expand(self._inner.shape)
 
-    def _described(self) -> str:
-        """What ``repr`` begins with."""
+    def _described(self, place: str = "") -> str:
+        """What ``repr`` begins with.
+
+        Args:
+            place: The device as torch names it, behind the numbers.
+        """
+        begin = "Parameter containing:\n" if is_parameter(self) else ""
         if self._inner.is_meta:
             dtype = "" if self.dtype is torch.get_default_dtype() else f", dtype={self.dtype}"
-            return f"tensor(..., size={tuple(self.shape)}{dtype}"
-        return repr(self._inner.detach())[:-1]
+            return f"{begin}tensor(...{place}, size={tuple(self.shape)}{dtype}"
+        text = repr(self._inner.detach())[:-1]
+        if self.layout is not torch.strided:
+            return begin + text + place
+        return begin + AFTER_NUMBERS.sub(lambda found: place + found[0], text, count=1)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         if id(self) in memo:
             return memo[id(self)]
+        if is_parameter(self):  # torch copies neither its gradient nor its attributes
+            memo[id(self)] = new = torch.nn.Parameter(self.data.clone(), self.requires_grad)
+            return new
         if not self.is_leaf:
             raise RuntimeError(
                 "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the "
-                "moment. If you were attempting to deepcopy a module, this may be because of a torch.nn.utils."
+                "moment.  If you were attempting to deepcopy a module, this may be because of a torch.nn.utils."
                 "weight_norm usage, see https://github.com/pytorch/pytorch/pull/103001"
             )
         memo[id(self)] = new = self.remade(copy.deepcopy(self._inner, memo))
-        for name, value in vars(self).items():
-            if name not in ("_inner", "_index"):
-                setattr(new, name, copy.deepcopy(value, memo))
+        for name, value in attributes_of(self).items():
+            setattr(new, name, copy.deepcopy(value, memo))
         if self.grad is not None:
             new.grad = copy.deepcopy(self.grad, memo)
         return new
