@@ -71,8 +71,10 @@ class SimulatedTensor(Wrapper):
         """CUDA tensors are always shared."""
         return True
 
-    def numpy(self, *args: Any, **kwargs: Any) -> Any:
-        """Refuse, as CUDA tensors do."""
+    def numpy(self, *, force: bool = False) -> Any:
+        """Refuse, as CUDA tensors do, unless a copy is asked for."""
+        if force:
+            return self.detach().cpu().numpy(force=True)
         raise TypeError(
             f"can't convert {self.device} device type tensor to numpy. "
             "Use Tensor.cpu() to copy the tensor to host memory first."

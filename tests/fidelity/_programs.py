@@ -300,6 +300,8 @@ str(torch.ones(2, device=device).unsqueeze(0).detach())
 [str(torch.ones(2, device=device).to(torch.int8)), hash(torch.ones(1, device=device)) != 0, len(torch.ones(2, device=device)), torch.ones(2, device=device).nbytes, torch.ones(2, device=device).itemsize]
 """,
     "numpy": """
+torch.arange(4., device=device, requires_grad=True).numpy(force=True)
+torch.randn(2, dtype=torch.cfloat, device=device).conj().numpy(force=True)
 torch.ones(2, device=device).cpu().numpy()
 np.array(torch.ones(2, device=device).cpu())
 np.array([t.item() for t in torch.arange(3., device=device)])
