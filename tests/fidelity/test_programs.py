@@ -26,10 +26,9 @@ from torch import nn
 
 from lightning_devcheck import simulate_cuda
 from tests.fidelity._programs import ERRORS, TENSORS
-from tests.fidelity._programs_training import DIFFERENT, PENDING, TRAINING
+from tests.fidelity._programs_training import DIFFERENT, TRAINING
 
 PROGRAMS = {program: kind for kind, text in {**TENSORS, **TRAINING}.items() for program in text.split("\n") if program}
-UNEQUAL = {**DIFFERENT, **{program: who for program, who in PENDING.items() if not program.endswith(".py")}}
 # a device in what is printed: what torch says of a tensor, of its type and of a list of parameters
 DEVICE = re.compile(r",\s+device='cuda:\d'| \(cuda:\d\)")
 FOLDER = Path(__file__).parents[3] / "shared" / "corpus" / "simulation"
@@ -194,7 +193,7 @@ def _values(value: torch.Tensor) -> Any:
     return (memory, bytes(plain.flatten().view(torch.uint8).numpy()))
 
 
-@pytest.mark.parametrize("program", [program for program in PROGRAMS if program not in UNEQUAL])
+@pytest.mark.parametrize("program", [program for program in PROGRAMS if program not in DIFFERENT])
 def test_a_program_gives_what_the_cpu_gives(program):
     """Values, types, shapes, strides, gradients and graphs are those of plain torch on the CPU."""
     expected = outcome(program, "cpu")
@@ -205,19 +204,19 @@ def test_a_program_gives_what_the_cpu_gives(program):
 @pytest.mark.parametrize("program", [next(p for p in PROGRAMS if PROGRAMS[p] == k) for k in {**TENSORS, **TRAINING}])
 def test_a_kind_on_the_first_device(program):
     """One program of each kind gives the same on the first device, asked for with and without its number."""
-    if program in UNEQUAL:
-        program = next(p for p in PROGRAMS if PROGRAMS[p] == PROGRAMS[program] and p not in UNEQUAL)
+    if program in DIFFERENT:
+        program = next(p for p in PROGRAMS if PROGRAMS[p] == PROGRAMS[program] and p not in DIFFERENT)
     expected = outcome(program, "cpu")
     assert [simulated(program, device) for device in ("cuda:0", "cuda")] == [expected, expected]
 
 
-@pytest.mark.parametrize("program", UNEQUAL)
+@pytest.mark.parametrize("program", DIFFERENT)
 def test_a_program_that_differs_still_does(program):
     """What the list excuses is not equal yet; a program that has become equal leaves the list."""
     assert program in PROGRAMS
     expected = outcome(program, "cpu")
     assert expected[0] != "raised", expected
-    assert simulated(program, "cuda:1") != expected, f"equal by now: {UNEQUAL[program]}"
+    assert simulated(program, "cuda:1") != expected, f"equal by now: {DIFFERENT[program]}"
 
 
 @pytest.mark.parametrize("program", [program for program in ERRORS.split("\n") if program])
@@ -244,5 +243,4 @@ def test_a_script_of_the_corpus(path, capsys):
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     cpu = [rest for who, *rest in lines if who in CPU]
     assert cpu
-    equal = [rest for who, *rest in lines if who in SIMULATED] == cpu
-    assert equal != (path.name in PENDING)
+    assert [rest for who, *rest in lines if who in SIMULATED] == cpu
