@@ -61,6 +61,16 @@ def node_device(node: Any) -> torch.device | None:
     return metadata[0].device if metadata else None
 
 
+# torch 2.6 to 2.14: tensors of torch.func's transforms are of plain type; without these all are taken for plain
+_is_functional = _probe(torch, "_is_functional_tensor") or (lambda tensor: False)
+_is_in_transform = _probe(torch, "_C._functorch.is_functorch_wrapped_tensor") or (lambda tensor: False)
+
+
+def is_transformed(tensor: torch.Tensor) -> bool:
+    """Whether a tensor belongs to a running transform of `torch.func` and means nothing after it."""
+    return bool(_is_functional(tensor) or _is_in_transform(tensor))
+
+
 def default_device() -> torch.device:
     """The device of tensors that are made without a word about devices.
 

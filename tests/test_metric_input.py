@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
+import numpy as np
 import pytest
 import torch
 
@@ -35,6 +37,13 @@ BAD_LOSSES = {
     "integer": ([ONE, torch.ones((), dtype=torch.long)], TypeError, "'half' is of torch.int64"),
     "bool": ([torch.ones((), dtype=torch.bool), ONE], TypeError, "'full' is of torch.bool"),
     "number": (3.0, TypeError, "the losses are 3.0, a float; give a mapping name → loss, an iterable"),
+    "set": ({ONE, ONE + 1}, TypeError, "the losses are a set, which has no order; give a mapping name → loss"),
+    "frozenset": (frozenset([ONE, ONE + 1]), TypeError, "the losses are a frozenset, which has no order"),
+    "triple": ([("full", ONE, 1), ("half", ONE, 1)], TypeError, r"'full', tensor\(1\.\), 1\) among pairs; give pairs"),
+    "pair-and-term": ([("full", ONE), ONE], TypeError, r"tensor\(1\.\) among pairs; give pairs \(name, loss\) only"),
+    "float8": ([ONE.to(torch.float8_e5m2)] * 2, TypeError, "'full' is of torch.float8_e5m2; torch does not compute"),
+    "float8-beside": ([ONE, ONE.to(torch.float8_e5m2)], TypeError, "'half' is of torch.float8_e5m2; torch does not"),
+    "float8-stacked": (torch.ones(2).to(torch.float8_e5m2), TypeError, "are of torch.float8_e5m2; torch does not"),
     "vector-beside-absent": ({"half": torch.ones(2)}, ValueError, r"'half' has shape \[2\]"),
 }
 
@@ -53,13 +62,29 @@ def test_bad_losses(case, method):
     assert metric.update_count == 1
 
 
-@pytest.mark.parametrize("n", [-1, math.nan, math.inf, True, "3", None, torch.tensor(3)])
+@pytest.mark.parametrize("n", [-1, math.nan, math.inf, True, "3", None, torch.tensor(3), 10**400, -(10**400)])
 def test_bad_number_of_samples(n):
     """The number of samples is a finite Python number that is not negative."""
     metric = LossAccumulator(WEIGHTS)
     with pytest.raises(ValueError, match="give the number of samples as a finite Python number"):
         metric([ONE, ONE], n=n)
     assert not metric.packed.any()
+
+
+@pytest.mark.parametrize("n", [Fraction(1, 2), 2**70, 1e300, np.int64(3), np.float32(0.5)], ids=repr)
+def test_any_real_number_of_samples(n):
+    """Fractions, numbers beyond 64 bits and NumPy's are numbers of samples, also in a step like the one before."""
+    metric = LossAccumulator(WEIGHTS)
+    for _ in range(3):
+        metric([ONE, ONE * 3], n=n)
+    assert metric.compute()["half"] == 3.0
+    assert metric.packed[0, 3] == 3 * float(n)
+
+
+def test_a_set_of_pairs_has_names():
+    """Pairs are matched by name, so that those of a set are as good as any."""
+    metric = LossAccumulator(WEIGHTS)
+    assert metric({("half", ONE * 2), ("full", ONE)}) == 1.0
 
 
 BAD_WEIGHTS = {
@@ -71,6 +96,7 @@ BAD_WEIGHTS = {
     "none": (None, TypeError, "is a NoneType"),
     "float": (0.5, TypeError, "is a float"),
     "infinite": ({"a": math.inf}, ValueError, "the weight of 'a' is inf; use a finite number"),
+    "too-large": ({"a": 10**400}, ValueError, "the weight of 'a' is 10+; use a finite number"),
     "nan": ([1.0, math.nan], ValueError, "the weight of '1' is nan"),
     "weight-text": ({"a": "1"}, TypeError, "the weight of 'a' is '1', a str; use a Python number"),
     "weight-tensor": ({"a": ONE}, TypeError, "the weight of 'a' is tensor"),
@@ -90,13 +116,26 @@ def test_bad_weights(case):
 def test_setting_a_bad_weight():
     """Weights are checked when they are set, and their names are fixed."""
     weights = LossAccumulator(WEIGHTS).weights
-    with pytest.raises(KeyError, match="no term is named 'x'"):
+    with pytest.raises(KeyError, match=r"no term is named 'x'"):
         weights["x"] = 1.0
     with pytest.raises(ValueError, match="the weight of 'half' is nan"):
         weights["half"] = math.nan
     with pytest.raises(TypeError, match=r"the terms are fixed; weights\['half'\] = 0.0 switches one off"):
         del weights["half"]
     assert dict(weights) == WEIGHTS
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"), [({"full": 9, "x": 1}, KeyError), ({"full": 9, "half": math.nan}, ValueError)]
+)
+def test_weights_are_set_together_or_not_at_all(changes, error):
+    """An update of several weights that has one bad one sets none."""
+    metric = LossAccumulator(WEIGHTS)
+    with pytest.raises(error, match=r"no term is named 'x'|the weight of 'half' is nan"):
+        metric.weights.update(changes)
+    assert dict(metric.weights) == WEIGHTS
+    metric.weights.update({"full": 3}, half=2)
+    assert metric([ONE, ONE]) == 5.0
 
 
 def test_unknown_policy():

@@ -13,13 +13,16 @@ from torchmetrics import Metric
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
 from lightning_devcheck._metric._stack import Stacker
-from lightning_devcheck._metric._sums import Usual, add_sums, convert_sums, sum_over_processes
+from lightning_devcheck._metric._state import NamedSums
+from lightning_devcheck._metric._sums import Usual, add_sums
 from lightning_devcheck._metric._terms import Losses, NanPolicy, check_number, check_options, refuse_device, refuse_nans
 from lightning_devcheck._metric._views import TermView
-from lightning_devcheck._metric._weights import RESERVED, Weights
+from lightning_devcheck._metric._weights import RESERVED, Weights, weigh
+
+MOST = 2**53  # a larger whole number of samples is taken as a float
 
 
-class LossAccumulator(Metric):
+class LossAccumulator(NamedSums):
     """Sum weighted, named losses of a training step, and average each over an epoch and all processes.
 
     `forward` gives the differentiable weighted total on the losses' own device: it starts from no tensor of its own,
@@ -31,7 +34,7 @@ class LossAccumulator(Metric):
         weights: Name → weight; or a sequence of weights, whose terms are named ``0``, ``1``, …; or a number of terms
             of weight 1. Read and set them at any time: ``metric.weights["half"] = 0.1``.
         nan: What a NaN term does. ``"propagate"``: its mean and the total become NaN. ``"skip"``: it counts for
-            neither. ``"raise"``: like propagate, and `compute` raises.
+            neither (but what made it still gets a NaN gradient). ``"raise"``: like propagate, and `compute` raises.
         prefix: Put before the names in ``self.log_dict(self.losses)``, such as ``"val/"``.
         kwargs: What every `torchmetrics.Metric` takes.
 
@@ -57,8 +60,6 @@ class LossAccumulator(Metric):
     full_state_update = False
     plot_lower_bound = 0.0
 
-    packed: Tensor
-
     def __init__(
         self,
         weights: Mapping[str, float] | Sequence[float] | int,
@@ -67,18 +68,13 @@ class LossAccumulator(Metric):
         prefix: str = "",
         **kwargs: Any,
     ) -> None:
-        super().__init__(**{"dist_sync_fn": sum_over_processes, **kwargs})
+        super().__init__(Weights(weights), nan, kwargs)
         check_options(nan, self.dist_sync_on_step)
-        self._weights = Weights(weights)
-        self._nan = nan
-        self._stacker = Stacker(self._weights.names, skip_nan=nan == "skip")
-        self._size = 1 + len(self._weights)
-        self._last: tuple[Tensor, tuple[str, ...] | None, Tensor | None] | None = None
+        self._stacker = Stacker(self._weights, skip_nan=nan == "skip")
+        # what was added, where the terms are in it, who was there, and which were NaN and left out
+        self._last: tuple[Tensor, int, tuple[str, ...] | None, Tensor | None] | None = None
         self._rows: tuple[Tensor, int, int, Tensor] | None = None
         self._usual: Usual | None = None
-        # blocks of 1 + K: [- | samples without the term], [samples | sums], [- | NaN samples]; one addition does it all
-        zeros = torch.zeros(1, 3 * self._size, dtype=torch.float64, device="cpu")
-        self.add_state("packed", convert_sums(zeros, self.device), dist_reduce_fx="sum")
         self._views = torch.nn.ModuleList(TermView(self, name, prefix) for name in (RESERVED, *self._weights))
 
     @property
@@ -86,13 +82,14 @@ class LossAccumulator(Metric):
         """The weights by name, as Python floats; set one with ``weights[name] = value``. They are on the checkpoint."""
         return self._weights
 
+    @torch.jit.unused  # a module that only holds one can be scripted
     def forward(self, losses: Losses, n: float = 1) -> Tensor:
         """Add the terms of one step and return their weighted total.
 
         Args:
             losses: 0-dim floating-point tensors: a mapping by name (absent names count for nothing), any iterable in
                 the order of the weights or of pairs (name, loss), or one stacked ``[K]`` tensor. All on one device.
-            n: The number of samples that the terms are means over.
+            n: The number of samples that the terms are means over; with 0 they count for nothing.
 
         Returns:
             The total, 0-dim, with its graph, on the losses' device, in the losses' dtype. Processes do not talk.
@@ -105,13 +102,17 @@ class LossAccumulator(Metric):
             KeyError: If a name is not one of the terms.
         """
         compiling = is_compiling()
-        total = None if compiling else self._repeat(losses, n)
+        total: Tensor | None = None if compiling else self._repeat(losses, n)
         if total is not None:
             return total
         terms = self._add(losses, n, compiling)
-        weights = self._weights.like(terms, compiling)
-        self._usual = None if compiling else self._usual_step(terms, weights)
-        return torch.dot(terms, weights)
+        if compiling:
+            self._usual = None
+            return weigh(terms, self._weights.tensor.to(terms.device))
+        weights = self._weights.like(terms)
+        dot = self._weights.weigher(terms, weights)
+        self._usual = self._usual_step(terms, dot)
+        return dot(terms, weights)
 
     def update(self, losses: Losses, n: float = 1) -> None:
         """Add the terms of one step; takes what `forward` takes."""
@@ -126,15 +127,20 @@ class LossAccumulator(Metric):
             out of the total.
 
         Raises:
-            ValueError: Under ``nan="raise"``, if a term was NaN; names the terms and how often.
+            ValueError: If another process has other names; under ``nan="raise"``, if a value is NaN; names the terms.
         """
-        absent, sums, self._nan_counts = self.packed.sum(0).view(3, -1)
-        counts = sums[0] - (self._nan_counts if self._nan == "skip" else absent)
+        left_out, sums, nans = self.packed.sum(0).view(3, -1)
+        counts = sums[0] - left_out
         means = sums / counts
         seen = counts > 0
         seen[0] = False  # the number of samples itself
-        weighted = torch.where(seen, means * self._weights.like(means), 0.0)
+        weights = self._weights.tensor.to(means.device)
+        weighted = torch.where(seen & (weights != 0), means * weights, 0.0)
         total = torch.where(seen.any(), weighted.sum(), torch.nan)
+        if self._nan == "raise":
+            undefined = means.isnan() & seen
+            undefined[0] = total.isnan() & seen.any() & ~undefined.any()
+            self._faults = torch.stack([nans, undefined])
         return dict(zip((RESERVED, *self._weights), (total, *means[1:].unbind()), strict=True))
 
     def items(self) -> Iterator[tuple[str, Metric]]:
@@ -149,10 +155,10 @@ class LossAccumulator(Metric):
         """A term of the last step, or its total under ``loss``, detached; None where it was absent."""
         if self._last is None:
             return None
-        added, present, nans = self._last
-        terms = (added if nans is None else added[: -self._size])[-self._size :]
+        added, start, present, nans = self._last
+        terms = added[start : start + self._size]
         if name == RESERVED:
-            return torch.dot(terms, self._weights.like(terms))
+            return weigh(terms, self._weights.like(terms))
         if present is not None and name not in present:
             return None
         terms = terms if nans is None else terms.masked_fill(nans, torch.nan)
@@ -163,26 +169,29 @@ class LossAccumulator(Metric):
         own = self.__dict__  # torch.nn.Module's own __setattr__ costs more than an operator
         if own["_is_synced"]:
             raise TorchMetricsUserError("LossAccumulator holds the sums of all processes; call unsync() first.")
-        n = n if type(n) is int and n >= 0 else check_number(n)
+        n = n if type(n) is int and 0 <= n < MOST else check_number(n)
         stacked, present = own["_stacker"].stack(losses, compiling)
-        packed, size, nan = own["packed"], own["_size"], own["_nan"]
-        if packed.device != stacked.device or (not compiling and packed.is_inference()):
+        size, nan = own["_size"], own["_nan"]
+        if own["packed"].device != stacked.device:
             self._follow(stacked.device)
         flagged = present is not None and nan != "skip"  # the flags of absent terms come first
         terms: Tensor = stacked[size:] if flagged else stacked
+        start, nans = size if flagged else 0, None
         if nan == "propagate":
-            nans, added = None, stacked.detach()
+            added = stacked.detach()
+        elif nan == "skip":
+            nans, start = terms.isnan(), size
+            terms = terms.masked_fill(nans, 0.0)
+            added = torch.cat([nans, terms.detach()])
         else:
-            nans = terms.isnan()
-            if nan == "skip":
-                terms = stacked = terms.masked_fill(nans, 0.0)
-            added = torch.cat([stacked.detach(), nans])
-        blocks = 1 + flagged + (nans is not None)
-        add_sums(self._rows_at(0 if flagged else size, blocks * size, compiling), added, n)
+            added = torch.cat([stacked.detach(), terms.isnan()])
+        # the terms' sums are the second block
+        add_sums(self._rows_at(size - start, len(added), compiling), added, n, compiling)
+        last = (added, start, present, nans)
         if compiling:  # torch 2.6 traces no write to __dict__; a count that is read means compiling in every step
-            self._computed, self._last, self._update_count = None, (added, present, nans), 1
+            self._computed, self._last, self._update_count = None, last, 1
         else:
-            own["_computed"], own["_last"] = None, (added, present, nans)
+            own["_computed"], own["_last"] = None, last
             own["_update_count"] += 1
         return terms
 
@@ -190,9 +199,9 @@ class LossAccumulator(Metric):
         """Make a step as `forward` does if it is like the one before in everything that matters, else do nothing."""
         # no function of ours is called: each of them costs as much as half an operator
         own, kind = self.__dict__, type(losses)
-        if own["_usual"] is None or type(n) is not int or n < 0 or own["_is_synced"]:
+        if own["_usual"] is None or type(n) is not int or not 0 < n < MOST or own["_is_synced"]:
             return None
-        one, row, weights, packed, names = own["_usual"]
+        one, row, weights, dot, packed, names = own["_usual"]
         if (kind is not list and kind is not dict) or len(losses) != len(names) or packed is not own["packed"]:
             return None
         try:
@@ -206,52 +215,47 @@ class LossAccumulator(Metric):
             return None
         added = stacked.detach()
         row.add_(added, alpha=n)
-        own["_computed"], own["_last"] = None, (added, None, None)
+        own["_computed"], own["_last"] = None, (added, 0, None, None)
         own["_update_count"] += 1
-        return torch.dot(stacked, weights)
+        total: Tensor = dot(stacked, weights)
+        return total
 
-    def _usual_step(self, terms: Tensor, weights: Tensor) -> Usual | None:
+    def _usual_step(self, terms: Tensor, dot: Callable[[Tensor, Tensor], Tensor]) -> Usual | None:
         """What `_repeat` needs after this step: every term there, no NaN policy, sums in float64."""
-        one, rows, last = self._stacker.one, self._rows, self._last
-        if one is None or rows is None or last is None or last[1] is not None or last[2] is not None:
+        one, rows, last, weights = self._stacker.one, self._rows, self._last, self._weights.latest
+        if one is None or rows is None or last is None or weights is None:
             return None
-        kept = one.dtype is terms.dtype and len(rows[0]) == 1 and not rows[0].is_inference()
-        return (one, rows[3], weights, rows[0], self._weights.names) if kept else None
+        present = last[2]
+        if self._nan != "propagate" or present is not None:
+            return None
+        packed, _, _, row = rows
+        if one.dtype is not terms.dtype or len(packed) != 1:
+            return None
+        return one, row, weights, dot, packed, self._weights.names
 
     def _rows_at(self, start: int, length: int, compiling: bool) -> Tensor:
         """A part of the sums; the view is kept, since making it costs as much as the addition."""
-        packed = self.packed
+        packed: Tensor = self.__dict__["packed"]
         if compiling:
             return packed.narrow(1, start, length)
         rows = self._rows
         if rows is None or rows[0] is not packed or rows[1] != start or rows[2] != length:
+            if self._handed_over:
+                self.packed = packed
+                packed = self.__dict__["packed"]
             with torch.inference_mode(False):
                 rows = self._rows = (packed, start, length, packed.narrow(1, start, length))
         return rows[3]
 
     def _follow(self, device: torch.device) -> None:
         """The sums go to the losses' device at the first update after a reset; later the two must agree."""
-        if self.packed.device != device:
-            if self._update_count:
-                refuse_device(self.packed, device)
-            self._move(device)
-        elif not torch.is_inference_mode_enabled():
-            self.packed = self.packed.clone()  # made in validation, written in training
+        if self._update_count:
+            refuse_device(self.packed, device)
+        self._move(device)
 
     def _move(self, device: torch.device) -> None:
-        self.packed = convert_sums(self.packed, device)
-        self._defaults["packed"] = torch.zeros_like(self.packed)
-        self._device = device
-        self._weights.move(device)
-
-    def _apply(self, fn: Any, exclude_state: Sequence[str] = "") -> Any:
-        """Move the sums with the module; never cast them: bfloat16 sums are useless after 256 steps."""
-        computed, self._computed, self._last = self._computed, None, None
-        super()._apply(fn, exclude_state=[*exclude_state, "packed"])
-        self._move(fn(torch.zeros(1, device=self.packed.device)).device)
-        if computed is not None:
-            self._computed = {name: value.to(self.packed.device) for name, value in computed.items()}
-        return self
+        super()._move(device)
+        self._last = None
 
     def _wrap_update(self, update: Callable[..., Any]) -> Callable[..., Any]:
         """Leave out torchmetrics' wrapper: `_add` counts, and detaches what it keeps."""
@@ -265,39 +269,12 @@ class LossAccumulator(Metric):
         def compute_synced() -> dict[str, Tensor]:
             values = wrapped()
             if self._nan == "raise":
-                refuse_nans(self._weights.names, self._nan_counts[1:].tolist())
+                refuse_nans(values, *self._faults.tolist())
             return {name: value.clone() for name, value in values.items()}
 
         return compute_synced
-
-    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        """As torchmetrics has it: empty unless `persistent`; the weights are there once one was set."""
-        state = super().state_dict(*args, **kwargs)
-        if self._persistent["packed"] or self._weights.changed:
-            prefix = kwargs.get("prefix", args[1] if len(args) > 1 else "")
-            state[prefix + "weights"] = torch.tensor(list(self._weights.values()), dtype=torch.float64, device="cpu")
-        return state
-
-    def _load_from_state_dict(
-        self, state_dict: Any, prefix: str, metadata: Any, strict: bool, missing: Any, unexpected: Any, errors: Any
-    ) -> None:
-        """Take over sums and weights, not the checkpoint's device; loaded sums count as an update."""
-        weights, packed = state_dict.pop(prefix + "weights", None), state_dict.pop(prefix + "packed", None)
-        if weights is not None and len(weights) != len(self._weights):
-            errors.append(f"{prefix}weights: the checkpoint has {len(weights)} terms, this has {len(self._weights)}.")
-            return
-        if weights is not None:
-            self._weights.update(zip(self._weights, weights.tolist(), strict=True))
-        if packed is not None:
-            self.reset()
-            self.packed = convert_sums(packed.clone(), self.packed.device)
-            self._update_count = int(bool(self.packed.any()))
-        super()._load_from_state_dict(state_dict, prefix, metadata, strict, missing, unexpected, errors)
 
     def reset(self) -> None:
         """Forget all steps; the weights stay as they were set."""
         super().reset()
         self._last = self._rows = self._usual = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_rows": None, "_usual": None}

@@ -8,18 +8,20 @@ import torch
 from torch import Tensor
 
 from lightning_devcheck._metric._terms import Losses, check_stacked, order_terms, refuse_terms
+from lightning_devcheck._metric._weights import Weights
 
 
 class Stacker:
     """Puts the losses of a step into one tensor, beside what else is added to the sums.
 
     Args:
-        names: The terms in declared order.
+        weights: The terms in declared order, and which constants can be kept.
         skip_nan: Whether a NaN term is left out; then an absent term is a NaN one, else it is a zero with a flag.
     """
 
-    def __init__(self, names: tuple[str, ...], *, skip_nan: bool) -> None:
-        self._names = names
+    def __init__(self, weights: Weights, *, skip_nan: bool) -> None:
+        self._weights = weights
+        self._names = weights.names
         self._skip_nan = skip_nan
         self._constants: dict[Any, Tensor] = {}
         self.one: Tensor | None = None  # that of the step before, found without a look into the dictionary
@@ -44,7 +46,7 @@ class Stacker:
             if compiling or one is None or one.dtype is not first.dtype or one.device != first.device:
                 one = self._new_one(first, compiling)
             stacked = torch.stack([one, *terms] if present is None else self._with_absent(one, terms, present))
-            right = stacked.dim() == 1 and all(map(Tensor.is_floating_point, terms))
+            right = stacked.dim() == 1 and all(map(Tensor.is_floating_point, terms)) and stacked.element_size() > 1
         except (TypeError, RuntimeError, AttributeError):
             refuse_terms(terms, present or names)
             raise
@@ -63,8 +65,8 @@ class Stacker:
 
     def _new_one(self, first: Tensor, compiling: bool) -> Tensor:
         one = self._constant(1.0, first)
-        if not compiling:
-            self.one = one
+        kept = not compiling and self._weights.can_keep(one)
+        self.one = one if kept else None
         return one
 
     def _constant(self, value: float, like: Tensor) -> Tensor:
@@ -73,10 +75,13 @@ class Stacker:
             return torch.full((), value, dtype=like.dtype, device=like.device)
         key = (repr(value), like.device, like.dtype)
         found = self._constants.get(key)
-        if found is None:
-            with torch.inference_mode(False):  # one made in validation serves training as well
-                found = self._constants[key] = torch.full((), value, dtype=like.dtype, device=like.device)
-        return found
+        if found is not None:
+            return found
+        with torch.inference_mode(False):  # one made in validation serves training as well
+            made = torch.full((), value, dtype=like.dtype, device=like.device)
+        if self._weights.can_keep(made):
+            self._constants[key] = made
+        return made
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_constants": {}, "one": None}

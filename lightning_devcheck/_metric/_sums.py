@@ -2,32 +2,40 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from lightning_devcheck._metric._weights import best_dtype
 
 FLOAT64 = torch.float64  # found faster on every step
-# what a step like the one before needs: its one, its part of the sums, the weights, the sums, and the names
-Usual = tuple[Tensor, Tensor, Tensor, Tensor, tuple[str, ...]]
+# what a step like the one before needs: its one, its part of the sums, the weights, how they weigh, the sums, the names
+Usual = tuple[Tensor, Tensor, Tensor, Callable[[Tensor, Tensor], Tensor], Tensor, tuple[str, ...]]
 
 
-def add_sums(sums: Tensor, values: Tensor, factor: float) -> None:
-    """Add ``factor * values`` in place.
+def add_sums(sums: Tensor, values: Tensor, factor: float, compiling: bool) -> None:
+    """Add ``factor * values`` in place; a factor of 0 adds nothing, also where a value is NaN or infinite.
 
     Args:
         sums: ``[1, M]`` float64, or ``[2, M]`` float32: the sums and what was rounded away.
         values: ``[M]``, of any floating-point type, on the same device.
         factor: A Python number.
+        compiling: Whether compiled code is made, where a branch on the factor would be compiled anew.
     """
-    if sums.dtype is FLOAT64:
+    if not compiling and not factor:
+        return
+    if not compiling and sums.dtype is FLOAT64:
         sums.add_(values, alpha=factor)
         return
+    values = values.to(sums.dtype) * factor
+    if compiling:
+        counted = torch.full((), factor, dtype=sums.dtype, device=sums.device) > 0
+        values = torch.where(counted, values, 0.0)
+    if sums.dtype is FLOAT64:
+        sums.add_(values)
+        return
     high, low = sums
-    values = values.float() * factor
     total = high + values
     seen = total - high
     lost = (high - (total - seen)) + (values - seen)  # Knuth's two-sum
@@ -46,16 +54,9 @@ def convert_sums(sums: Tensor, device: torch.device) -> Tensor:
     if sums.is_meta and device.type != "meta":
         zeros = torch.zeros(1, sums.shape[1], dtype=torch.float64, device="cpu")
         return convert_sums(zeros, device)
-    if sums.dtype == torch.float32 and dtype == torch.float64:
+    if sums.dtype != torch.float64 and dtype == torch.float64:
         return sums.to("cpu", torch.float64).sum(0, keepdim=True).to(device)
     if sums.dtype == torch.float64 and dtype == torch.float32:
         high = sums.float()
         return torch.cat([high, (sums - high).float()]).to(device)
     return sums.to(device)
-
-
-def sum_over_processes(tensor: Tensor, group: Any = None) -> list[Tensor]:
-    """Sum a state over the processes with one collective; torchmetrics then reduces a list of one."""
-    total = tensor.clone()
-    dist.all_reduce(total, group=group)
-    return [total]

@@ -10,13 +10,14 @@ import torch
 from torch import Tensor
 
 from lightning_devcheck._errors import DeviceMismatchError
-from lightning_devcheck._metric._weights import unknown_name
+from lightning_devcheck._metric._weights import as_float, unknown_name
 from lightning_devcheck._records import Finding
 from lightning_devcheck._report import Report
 from lightning_devcheck._rules import make_finding
 
 NanPolicy = Literal["propagate", "skip", "raise"]
 POLICIES = ("propagate", "skip", "raise")
+TOO_NARROW = "torch does not compute in it: cast the loss to float16 or wider"
 Losses = Mapping[str, Tensor] | Iterable[Tensor] | Tensor
 
 
@@ -38,6 +39,11 @@ def order_terms(losses: Any, names: tuple[str, ...]) -> tuple[list[Any], tuple[s
     terms = list(losses)
     if terms and isinstance(terms[0], tuple):
         return _from_mapping(_from_pairs(terms), names)
+    if isinstance(losses, (set, frozenset)):
+        raise TypeError(
+            f"LossAccumulator: the losses are a {type(losses).__name__}, which has no order; "
+            "give a mapping name → loss, or a list in the order of the weights."
+        )
     check_length(len(terms), names)
     return terms, None
 
@@ -59,7 +65,10 @@ def _from_mapping(losses: Mapping[str, Any], names: tuple[str, ...]) -> tuple[li
 
 def _from_pairs(pairs: list[Any]) -> dict[str, Any]:
     losses: dict[str, Any] = {}
-    for name, term in pairs:
+    for pair in pairs:
+        if not isinstance(pair, tuple) or len(pair) != 2:
+            raise TypeError(f"LossAccumulator: {pair!r} among pairs; give pairs (name, loss) only.")
+        name, term = pair
         if name in losses:
             raise ValueError(f"LossAccumulator: {name!r} is given twice; add the two, or declare two terms.")
         losses[name] = term
@@ -77,6 +86,8 @@ def check_stacked(losses: Tensor, names: Sequence[str]) -> None:
     """Refuse a tensor that is not the stacked losses ``[K]``."""
     if not losses.is_floating_point():
         raise TypeError(f"LossAccumulator: the losses are of {losses.dtype}; give a real floating-point tensor.")
+    if losses.element_size() < 2:
+        raise TypeError(f"LossAccumulator: the losses are of {losses.dtype}; {TOO_NARROW}.")
     if losses.dim() != 1:
         raise ValueError(
             f"LossAccumulator: the losses have shape {list(losses.shape)}; give a stacked [{len(names)}] tensor."
@@ -101,6 +112,8 @@ def _refuse_kind(name: str, term: Any) -> None:
         )
     if not term.is_floating_point():
         raise TypeError(f"LossAccumulator: {name!r} is of {term.dtype}; give a real floating-point tensor.")
+    if term.element_size() < 2:
+        raise TypeError(f"LossAccumulator: {name!r} is of {term.dtype}; {TOO_NARROW}.")
     if term.dim():
         raise ValueError(
             f"LossAccumulator: {name!r} has shape {list(term.shape)}; give a 0-dim tensor, such as its .mean()."
@@ -128,13 +141,13 @@ def _shape_of(tensor: Tensor) -> dict[str, Any]:
     return {"shape": tuple(tensor.shape), "dtype": str(tensor.dtype).removeprefix("torch.")}
 
 
-def check_number(n: Any) -> Any:
-    """The number of samples, as it was given."""
-    if isinstance(n, bool) or not isinstance(n, Real) or not 0 <= float(n) < float("inf"):
-        raise ValueError(
-            f"LossAccumulator: n={n!r}; give the number of samples as a finite Python number of at least 0."
-        )
-    return n
+def check_number(n: Any) -> float:
+    """The number of samples, as a float."""
+    if isinstance(n, Real) and not isinstance(n, bool):
+        number = as_float(n)
+        if 0 <= number < float("inf"):
+            return number
+    raise ValueError(f"LossAccumulator: n={n!r}; give the number of samples as a finite Python number of at least 0.")
 
 
 def check_options(nan: str, sync_on_step: bool) -> None:
@@ -149,9 +162,20 @@ def check_options(nan: str, sync_on_step: bool) -> None:
         )
 
 
-def refuse_nans(names: Iterable[str], counts: Iterable[float]) -> None:
-    """Raise where terms were NaN; name them and how often."""
-    found = [f"{name!r} ({count:g} samples)" for name, count in zip(names, counts, strict=True) if count]
+def refuse_nans(names: Iterable[str], counts: Iterable[float], undefined: Iterable[bool]) -> None:
+    """Raise where values are NaN; name them, and how often a term was NaN.
+
+    Args:
+        names: The total's name and the terms'.
+        counts: The samples whose term was NaN.
+        undefined: Whether the value is NaN.
+    """
+    found = []
+    for name, count, is_nan in zip(names, counts, undefined, strict=True):
+        if count:
+            found.append(f"{name!r} ({count:g} samples)")
+        elif is_nan:
+            found.append(f"{name!r} (inf and -inf)")
     if found:
         raise ValueError(
             f"LossAccumulator(nan='raise'): NaN in {', '.join(found)}. Look at what the term divides by or takes "

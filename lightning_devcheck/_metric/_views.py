@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ class TermView(Metric):
     """One value of an accumulator, as a metric that Lightning can log."""
 
     full_state_update = False
+    __jit_unused_properties__: ClassVar[list[str]] = [*Metric.__jit_unused_properties__, "_forward_cache", "device"]
 
     def __init__(self, owner: LossAccumulator, name: str, prefix: str) -> None:
         super().__init__(sync_on_compute=False, compute_with_cache=False)
