@@ -1,24 +1,39 @@
-"""The processes of a run decide together, so that none is left in a collective by one that stopped."""
+"""The processes of a run stop together, so that none is left in a collective by one that stopped."""
 
 from __future__ import annotations
 
+import itertools
+import json
+import logging
+import sys
+import threading
+import time
 from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from lightning_devcheck._compat import is_joining
-from lightning_devcheck._report import Report, merge_reports
+from lightning_devcheck._compat import default_store, has_comm_hook, is_joining
+from lightning_devcheck._errors import DeviceMismatchError
+from lightning_devcheck._report import Report, merge_reports, write_text
 
 PATIENCE = timedelta(seconds=5)
+# how often a process looks whether another one has posted an error
+POLL_S = 0.5
+# how often one that has posted looks whether all have taken notice
+TELL_S = 0.02
+
+# fits of this process; every process of a run makes the same ones
+_fits = itertools.count()
+log = logging.getLogger("lightning_devcheck")
 
 
 class Agreement:
     """Tells every process of an error that one of them found, before any of them goes on.
 
-    It talks over gloo, on CPU tensors: the device under suspicion may be the very one that the run's own process group
-    needs, and no device is made to wait. A group of its own is made, once, where the run's is another.
+    It talks over a gloo group of its own, on CPU tensors: the device under suspicion may be the very one that the run's
+    own process group needs, no device is made to wait, and the program's collectives stay in their order.
     """
 
     def __init__(self) -> None:
@@ -28,18 +43,22 @@ class Agreement:
         """Leave the process group behind: it cannot be pickled, and means nothing in another process."""
         return {"_group": None}
 
-    def reach(self, report: Report, trainer: Any) -> Report:
+    def reach(self, report: Report) -> Report:
         """Give every process the reports of all, if one has an error; else each its own.
 
-        Every process must call it at the same backward. It costs one all-reduce of one number, and one gather of the
-        reports where there is an error.
+        Every process must call it at the same backward (`can_agree`). It costs one all-reduce of one number, and one
+        gather of the reports where there is an error.
         """
-        if not can_agree(trainer):
+        try:
+            return self._exchange(report)
+        except RuntimeError:
+            # another process has ended, for a reason of its own or one that it has posted: so will this one
+            log.debug("an agreement was broken off", exc_info=True)
             return report
+
+    def _exchange(self, report: Report) -> Report:
         if self._group is None:
-            # a simulated run speaks NCCL over gloo, and refuses the CPU tensor in its own group as NCCL does
-            shared = dist.get_backend() == "gloo" and trainer.strategy.root_device.type == "cpu"
-            self._group = dist.group.WORLD if shared else dist.new_group(backend="gloo")
+            self._group = dist.new_group(backend="gloo")
         wrong = torch.tensor(len(report.errors), device="cpu")
         dist.all_reduce(wrong, op=dist.ReduceOp.MAX, group=self._group)
         if not wrong.item():
@@ -59,11 +78,124 @@ class Agreement:
             return
 
 
-def can_agree(trainer: Any) -> bool:
-    """Whether several processes run and all of them come to the same backward.
+class Notice:
+    """Word of an error between processes that must not wait for each other.
 
-    Where a process may run out of data before the others (``torch.distributed.algorithms.Join``) they do not.
+    The first process to post an error is heard by all, by a thread of each that looks into the run's store, so that
+    even one that waits in a collective of the program's can say the report. Without an error nobody waits, and the
+    processes talk over no process group.
+
+    Args:
+        store: The store of the run's processes.
+        world_size: How many they are.
+
+    Attributes:
+        report: The report that was posted; None where nobody has posted one.
     """
-    if trainer.world_size == 1 or not dist.is_available() or not dist.is_initialized():
+
+    def __init__(self, store: Any, world_size: int) -> None:
+        self.report: Report | None = None
+        self._store = dist.PrefixStore(f"lightning_devcheck/{next(_fits)}", store)
+        self._world_size = world_size
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+        threading.Thread(target=self._listen, name="lightning_devcheck", daemon=True).start()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Be None in another process, and in a copy: neither has the thread."""
+        return type(None), ()
+
+    def post(self, report: Report) -> Report:
+        """Tell all processes of a report with errors, say it, and wait until each has said it, but not for long.
+
+        Returns:
+            The report that was posted first, which may be another process's.
+        """
+        text = json.dumps(report.to_dict())
+        first = self._store.compare_set("report", "", text)
+        posted = self._take(first)
+        self.wait()
+        return posted
+
+    def wait(self) -> None:
+        """Wait until every process has said the report: a launcher ends all as soon as the first has failed."""
+        limit = time.monotonic() + PATIENCE.total_seconds()
+        told = 0
+        try:
+            while told < self._world_size and time.monotonic() < limit:
+                time.sleep(TELL_S)
+                told = self._store.add("told", 0)
+        except Exception:
+            # the process that keeps the store has ended, or the launcher ends this one: no reason to wait on
+            log.debug("waiting for other processes ended", exc_info=True)
+
+    def close(self) -> None:
+        """Let the thread end."""
+        self._closed.set()
+
+    def _listen(self) -> None:
+        try:
+            while not self._closed.wait(POLL_S):
+                if self._store.check(["report"]):
+                    self._take(self._store.get("report"))
+                    return
+        except Exception:
+            # the process that keeps the store has ended: nobody has anything more to say
+            log.debug("listening to other processes ended", exc_info=True)
+
+    def _take(self, text: bytes) -> Report:
+        """Say a report that was posted, once, and let the others know."""
+        with self._lock:
+            if self.report is not None:
+                return self.report
+            self.close()
+            report = Report.from_dict(json.loads(text))
+            say(DeviceMismatchError(report))
+            self.report = report
+            self._store.add("told", 1)
+            return report
+
+
+def say(error: DeviceMismatchError) -> None:
+    """Write an error in one piece: other processes write to the same place."""
+    write_text(f"{type(error).__name__}: {error}", sys.stderr)
+
+
+def can_agree(trainer: Any, *, sharded: bool = False) -> bool:
+    """Whether several processes run, and this backward itself waits for all of them.
+
+    Then all come to it, and may wait for each other before it. Where gradients are not exchanged in the backward, each
+    process may make as many as it likes: one may leave a batch out or run out of data before the others
+    (``torch.distributed.algorithms.Join``).
+
+    Args:
+        trainer: The Trainer.
+        sharded: Whether the strategy shards the model, so that its forward and backward wait for all processes.
+    """
+    if not are_several(trainer):
         return False
-    return not is_joining(trainer.strategy.model)
+    model = trainer.strategy.model
+    automatic = trainer.lightning_module.automatic_optimization
+    if not isinstance(model, torch.nn.parallel.DistributedDataParallel):
+        return bool(sharded and automatic)
+    if is_joining(model):
+        return False
+    # Lightning sees to it that all make the same backwards
+    if automatic:
+        return True
+    if has_comm_hook(model) or not model.require_backward_grad_sync:
+        return False
+    return dist.get_world_size(model.process_group) == dist.get_world_size()
+
+
+def open_notice(trainer: Any) -> Notice | None:
+    """Have processes told of an error that cannot be agreed on; None where there is one, or no store to tell it by."""
+    if not are_several(trainer):
+        return None
+    store = default_store()
+    return None if store is None else Notice(store, trainer.world_size)
+
+
+def are_several(trainer: Any) -> bool:
+    """Whether the run has several processes that can talk."""
+    return trainer.world_size > 1 and dist.is_available() and dist.is_initialized()

@@ -5,19 +5,18 @@ from __future__ import annotations
 import dataclasses
 import logging
 import multiprocessing
-import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import torch
 
-from lightning_devcheck._agreement import Agreement, can_agree
+from lightning_devcheck._agreement import Agreement, Notice, can_agree, open_notice, say
 from lightning_devcheck._check import inspect
 from lightning_devcheck._compat import callback_bases, sequence_number
 from lightning_devcheck._errors import DeviceCheckWarning, DeviceMismatchError
-from lightning_devcheck._policy import Expectation, of_trainer
+from lightning_devcheck._policy import Expectation, kind_of, of_trainer
 from lightning_devcheck._records import Finding
 from lightning_devcheck._report import Report
 from lightning_devcheck._rules import RULES
@@ -61,7 +60,7 @@ class DeviceCheck(_Base):
     Raises:
         ValueError: If ``on_mismatch`` is not one of the three, ``every_n_steps`` not a positive integer, or ``ignore``
             names a rule that does not exist.
-        TypeError: If ``allow`` or ``ignore`` is a string or holds something that is none.
+        TypeError: If ``allow`` or ``ignore`` is no list of strings, or ``explain`` not True or False.
 
     Example:
         >>> from lightning_devcheck import DeviceCheck
@@ -85,6 +84,8 @@ class DeviceCheck(_Base):
             raise ValueError(f"DeviceCheck(on_mismatch={on_mismatch!r}) is not a known action; use one of {choices}.")
         if every_n_steps is not None and (type(every_n_steps) is not int or every_n_steps < 1):
             raise ValueError(f"DeviceCheck(every_n_steps={every_n_steps!r}): use a positive integer, or None.")
+        if not isinstance(explain, bool):
+            raise TypeError(f"DeviceCheck(explain={explain!r}): use True or False.")
         self._on_mismatch = on_mismatch
         self._every_n_steps = every_n_steps
         self._allow = _texts("allow", allow)
@@ -92,7 +93,7 @@ class DeviceCheck(_Base):
         unknown = sorted(set(self._ignore) - set(RULES))
         if unknown:
             raise ValueError(
-                f"DeviceCheck(ignore={list(ignore)!r}): no rule {unknown[0]!r}; there are {', '.join(RULES)}."
+                f"DeviceCheck(ignore={list(self._ignore)!r}): no rule {unknown[0]!r}; there are {', '.join(RULES)}."
             )
         self._explain = explain
         self._faulty = False
@@ -118,6 +119,7 @@ class DeviceCheck(_Base):
         self._shapes: set[tuple[Any, ...]] = set()
         self._expectation: Expectation | None = None
         self._agreement = Agreement()
+        self._notice: Notice | None = None
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         self._start()
@@ -125,12 +127,20 @@ class DeviceCheck(_Base):
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         self._names = self._guard({}, parameter_names, pl_module)  # the optimizers are made
 
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        if self._on_mismatch == "raise":
+            self._notice = self._guard(None, _opened, trainer)
+
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        if self._notice is not None:
+            self._stop_if_told(self._notice)
         # without a call that is not needed: between steps of a real model even these lines are no longer in any cache
         try:
             self._batches = count = self._batches + 1
             every = self._every_n_steps
             self._due = count & (count - 1) == 0 or (every is not None and count % every == 0)
+            if self._tracing:
+                self._untrace()
             if self._wants_lines:
                 self._trace()
             self._first_node = self._batch_node = sequence_number()
@@ -138,6 +148,8 @@ class DeviceCheck(_Base):
             self._say_fault()
 
     def on_before_backward(self, trainer: Any, pl_module: Any, loss: torch.Tensor) -> None:
+        if self._notice is not None:
+            self._stop_if_told(self._notice)
         try:
             if self._tracing:
                 self._untrace()
@@ -159,6 +171,7 @@ class DeviceCheck(_Base):
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         if self._tracing:
             self._untrace()
+        self._guard(None, self._close, exception)
         if self._explain and not isinstance(exception, DeviceMismatchError):
             try:
                 from lightning_devcheck._explain import annotate  # not needed before something fails
@@ -170,6 +183,18 @@ class DeviceCheck(_Base):
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         if self._tracing:
             self._untrace()
+        self._guard(None, self._close)
+
+    def _close(self, exception: BaseException | None = None) -> None:
+        """Listen to the other processes no more; what one of them said goes with the exception that it brought."""
+        notice, self._notice = self._notice, None
+        if notice is None:
+            return
+        notice.close()
+        if exception is None or isinstance(exception, DeviceMismatchError):
+            return
+        if notice.report is not None and hasattr(exception, "add_note"):
+            exception.add_note(f"\nAnother process has stopped the run:\n{notice.report}")
 
     def _trace(self) -> None:
         """Record the source line of every graph node, until the hook; where it is done already, leave it."""
@@ -180,8 +205,12 @@ class DeviceCheck(_Base):
             torch.autograd.set_detect_anomaly(True, check_nan=False)
 
     def _untrace(self) -> None:
-        self._tracing = False
-        torch.autograd.set_detect_anomaly(*self._anomaly)
+        """Put back what `_trace` changed; where the program has changed it meanwhile, wait until it is ours again."""
+        enabled, checks_nan = torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
+        # a context manager of the program's that is open now puts ours back when it ends
+        if enabled and not checks_nan:
+            self._tracing = False
+            torch.autograd.set_detect_anomaly(*self._anomaly)
 
     def _is_new(self, shape: tuple[Any, ...]) -> bool:
         """Remember what a loss is like; whether it is worth a look."""
@@ -193,11 +222,26 @@ class DeviceCheck(_Base):
     def _check(self, trainer: Any, pl_module: Any, loss: torch.Tensor) -> None:
         """Make the full check; where it is due, decide with the other processes."""
         found = self._guard(Report(), self._inspect, trainer, pl_module, loss)
-        together = self._due and self._on_mismatch == "raise" and self._guard(False, can_agree, trainer)
-        # a process whose check failed takes part all the same: the others wait for it
-        report = self._guard(found, self._agreement.reach, found, trainer) if together else found
+        together = self._due and self._on_mismatch == "raise" and self._guard(False, _together, trainer)
+        report = found
+        if together:
+            # a process whose check failed takes part all the same: the others wait for it
+            report = self._guard(found, self._agreement.reach, found)
+            if self._notice is not None:
+                self._stop_if_told(self._notice)
+        elif found.errors and self._notice is not None:
+            report = self._guard(found, self._notice.post, found)
         self._guard(None, self._keep, found)
         self._act(report, found, together=together)
+
+    def _stop_if_told(self, notice: Notice) -> None:
+        """Stop where another process has found an error."""
+        if notice.report is None:
+            return
+        error = self._guard(None, DeviceMismatchError, notice.report)
+        self._guard(None, notice.wait)
+        if error is not None:
+            raise error
 
     def _guard(self, otherwise: _T, step: Callable[..., _T], *args: Any) -> _T:
         """Run a part of the check; a fault in it is said once, and training goes on."""
@@ -259,9 +303,11 @@ class DeviceCheck(_Base):
             return
         if report.errors and self._on_mismatch == "raise":
             error = self._guard(None, DeviceMismatchError, report)
+            said = self._notice is not None and self._notice.report is not None
             # the launcher may end this process before its traceback is out, or shows that of one process only
-            if error and report.world_size > 1 and (not together or multiprocessing.parent_process() is not None):
-                self._guard(None, _print, error)
+            hidden = not together or multiprocessing.parent_process() is not None
+            if error and report.world_size > 1 and hidden and not said:
+                self._guard(None, say, error)
             if together:
                 self._guard(None, self._agreement.wait)
             if error:
@@ -285,13 +331,21 @@ class DeviceCheck(_Base):
             warnings.warn_explicit(text, DeviceCheckWarning, finding.origin.filename, finding.origin.lineno)
 
 
-def _print(error: DeviceMismatchError) -> None:
-    """Write an error in one piece: other processes write to the same place."""
-    sys.stderr.write(f"{type(error).__name__}: {error}\n")
-    sys.stderr.flush()
+def _together(trainer: Any) -> bool:
+    """Whether the processes can wait for each other before this backward."""
+    return can_agree(trainer, sharded=kind_of(trainer.strategy) == "sharded")
+
+
+def _opened(trainer: Any) -> Notice | None:
+    """What tells the processes of an error where they do not wait for each other at every backward."""
+    if trainer.lightning_module.automatic_optimization and _together(trainer):
+        return None
+    return open_notice(trainer)
 
 
 def _texts(name: str, values: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(values, str) or not all(isinstance(value, str) for value in values):
-        raise TypeError(f"DeviceCheck({name}={values!r}): a list of strings is needed.")
-    return tuple(values)
+    texts = tuple(values) if isinstance(values, Iterable) else (None,)
+    if isinstance(values, str) or not all(isinstance(text, str) for text in texts):
+        examples = "['teacher.*', 'cpu']" if name == "allow" else "['device-round-trip']"
+        raise TypeError(f"DeviceCheck({name}={values!r}): a list of strings is needed, such as {examples}.")
+    return texts

@@ -51,7 +51,9 @@ def check_devices(
         The report; ``report.ok`` where nothing is wrong.
 
     Raises:
-        TypeError: If ``loss`` is not a tensor or ``module`` not a `torch.nn.Module`.
+        TypeError: If ``loss`` is not a tensor, ``module`` not a `torch.nn.Module`, or ``expected`` nothing that names
+            devices.
+        ValueError: If ``expected`` is empty.
         RuntimeError: If ``expected`` is not a device, in torch's words.
 
     Example:
@@ -69,9 +71,8 @@ def check_devices(
     if not isinstance(module, torch.nn.Module):
         kind = type(module).__name__
         raise TypeError(f"check_devices(module={module!r}): module is a {kind}; a torch.nn.Module is needed.")
-    devices = [expected] if isinstance(expected, (str, torch.device)) else expected
+    expectation = None if expected is None else _expectation(expected)
     caller = functools.partial(_caller, sys._getframe(1), module)
-    expectation = None if devices is None else declared(devices)
     report = inspect(
         loss, module, expectation, strict=False, history=lambda tensor, here: caller().history(tensor, here)
     )
@@ -79,6 +80,21 @@ def check_devices(
         return report
     here = next(iter(sorted(devices_of(owned_tensors(module)[0]), key=str)), None)
     return replace(report, findings=tuple(caller().in_its_words(finding, here) for finding in report.findings))
+
+
+def _expectation(expected: Any) -> Expectation:
+    """The devices that the caller names."""
+    one = isinstance(expected, (str, torch.device))
+    several = expected if isinstance(expected, Iterable) else [expected]
+    devices = [expected] if one else list(several)
+    if not devices:
+        raise ValueError(f"check_devices(expected={expected!r}): name a device, or None for the parameters' own.")
+    if not all(isinstance(device, (str, torch.device)) for device in devices):
+        raise TypeError(f"check_devices(expected={expected!r}): use a device such as 'cuda:0', several, or None.")
+    try:
+        return declared(devices)
+    except RuntimeError as error:
+        raise RuntimeError(f"check_devices(expected={expected!r}): {error}") from None
 
 
 def _caller(frame: FrameType, module: torch.nn.Module) -> Caller:

@@ -112,6 +112,23 @@ def is_joining(model: Any) -> bool:
     return bool(getattr(getattr(model, "_join_config", None), "enable", False))
 
 
+def has_comm_hook(model: Any) -> bool:
+    """Whether a DDP-wrapped model exchanges gradients in a way of its own, which may be none at all.
+
+    ``_comm_hooks`` is private (seen in torch 1.13 to 2.14); without it a model is taken to have none.
+    """
+    return bool(getattr(model, "_comm_hooks", ()))
+
+
+def default_store() -> Any:
+    """The store through which the processes of a run have found each other; None where there is none.
+
+    ``distributed_c10d._get_default_store`` is private (seen in torch 1.7 to 2.14).
+    """
+    get = _probe(torch, "distributed.distributed_c10d._get_default_store")
+    return None if get is None else get()
+
+
 def callback_bases() -> tuple[type, ...]:
     """The ``Callback`` classes of the Lightning namespaces that are installed.
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
+from typing import TextIO
 
 VARIABLE = "LIGHTNING_DEVCHECK_RUN"
 START = "from lightning_devcheck._script import main; main()"
@@ -128,6 +129,16 @@ def _terminated_as_interrupt() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def flush_or_drop(stream: TextIO) -> None:
+    """Write what a standard stream still holds; where that cannot be written, drop it and what comes after it."""
+    try:
+        stream.flush()
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
 
 
 def has_failed(folder: Path) -> bool:

@@ -67,7 +67,7 @@ def declared(devices: Iterable[torch.device | str]) -> Expectation:
 def of_trainer(trainer: Any, module: torch.nn.Module) -> Expectation:
     """Read the expectation off a Trainer's strategy."""
     strategy = trainer.strategy
-    kind = next((STRATEGIES[c.__name__] for c in type(strategy).__mro__ if c.__name__ in STRATEGIES), None)
+    kind = kind_of(strategy)
     if kind is None:
         return learned(
             module, f"strategy {type(strategy).__name__} is unknown: devices were learned from the parameters"
@@ -82,6 +82,11 @@ def of_trainer(trainer: Any, module: torch.nn.Module) -> Expectation:
     offloaded = frozenset({torch.device("cpu")}) if _offloads(strategy) or _keeps_parts_on_cpu(module) else frozenset()
     note = f"{type(strategy).__name__} shards parameters: which leaf belongs to the module is not checked"
     return Expectation(frozenset({root}), offloaded, sharded=True, not_checked=(note,))
+
+
+def kind_of(strategy: Any) -> str | None:
+    """How a strategy places a model, in the words of `STRATEGIES`; None for one that is not known."""
+    return next((STRATEGIES[c.__name__] for c in type(strategy).__mro__ if c.__name__ in STRATEGIES), None)
 
 
 def _is_foreign(accelerator: Any) -> bool:

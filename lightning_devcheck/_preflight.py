@@ -42,6 +42,8 @@ QUIET = {
     "num_sanity_val_steps": 0,
     "max_epochs": 1,
 }
+# what may follow the name of a DDP strategy
+DDP_OPTIONS = ("", "_find_unused_parameters_false", "_find_unused_parameters_true")
 # a run that takes longer than this says how far it is
 SILENT_S = 5.0
 
@@ -83,7 +85,8 @@ def preflight(
         The findings of all processes; ``report.ok`` where nothing is wrong. Takes the time of the steps on the CPU.
 
     Raises:
-        TypeError: If ``model`` is neither a LightningModule nor a callable that makes one, or cannot be copied.
+        TypeError: If ``model`` is neither a LightningModule nor a callable that makes one, or cannot be copied; if
+            ``data`` holds no batches, or ``values`` is not True or False.
         ValueError: If ``devices`` or ``steps`` is not a positive integer, ``timeout_s`` not positive, or ``strategy``
             one that is not simulated.
         TimeoutError: If several processes did not end in time; it names those that hang and the line of each.
@@ -98,7 +101,17 @@ def preflight(
     """
     if type(steps) is not int or steps < 1:
         raise ValueError(f"preflight(steps={steps!r}): the number of steps is an integer of at least 1.")
-    if not timeout_s > 0:
+    if type(devices) is not int or devices < 1:
+        raise ValueError(f"preflight(devices={devices!r}): the number of devices is an integer of at least 1.")
+    if not isinstance(values, bool):
+        raise TypeError(f"preflight(values={values!r}): use True or False.")
+    if data is not None and not hasattr(data, "train_dataloader") and not isinstance(data, Iterable):
+        kind = type(data).__name__
+        raise TypeError(
+            f"preflight(data=…): a DataLoader, a LightningDataModule, an iterable of batches or None is needed; this is "
+            f"a {kind}."
+        )
+    if not isinstance(timeout_s, (int, float)) or not timeout_s > 0:
         raise ValueError(f"preflight(timeout_s={timeout_s!r}): the time limit is a number of seconds above 0.")
     if "accelerator" in trainer_kwargs:
         raise ValueError("preflight(accelerator=…): it always runs on simulated CUDA devices; leave the argument out.")
@@ -210,8 +223,9 @@ def _forked(strategy: Any) -> Any:
         return "auto"
     if isinstance(strategy, str) and strategy.startswith("ddp"):
         options = strategy.removeprefix("ddp").removeprefix("_spawn").removeprefix("_fork").removeprefix("_notebook")
-        return f"ddp_fork{options}"
-    if fork_processes(strategy):
+        if options in DDP_OPTIONS:
+            return f"ddp_fork{options}"
+    elif fork_processes(strategy):
         return strategy
     raise ValueError(
         f"preflight(strategy={strategy!r}) is not simulated; use 'auto' for one process, 'ddp', or a DDPStrategy."

@@ -66,7 +66,7 @@ class Report:
             file: Where to; ``sys.stderr`` when None.
         """
         file = sys.stderr if file is None else file
-        print(render_text(self, color=supports_color(file)), file=file, flush=True)
+        write_text(render_text(self, color=supports_color(file)), file)
 
     def to_html(self, path: str | os.PathLike[str] | None = None) -> str:
         """Return the report as one HTML page, and write it to a file if asked to.
@@ -82,7 +82,7 @@ class Report:
         """
         page = render_html(self)
         if path is not None:
-            Path(path).write_text(page, encoding="utf-8")
+            Path(path).write_text(page, encoding="utf-8", errors="xmlcharrefreplace")
         return page
 
     def to_dot(self) -> str:
@@ -135,6 +135,14 @@ class Report:
             not_checked=tuple(data["not_checked"]),
             world_size=data["world_size"],
         )
+
+
+def write_text(text: str, file: TextIO) -> None:
+    """Write a text and a line's end, in one piece; what the file's encoding has not is escaped."""
+    encoding = getattr(file, "encoding", None) or "utf-8"
+    safe = text.encode(encoding, "backslashreplace").decode(encoding)
+    file.write(f"{safe}\n")
+    file.flush()
 
 
 def merge_reports(reports: Iterable[Report]) -> Report:

@@ -15,7 +15,8 @@ _numbers = itertools.count()
 def save(report: Report, folder: Path) -> None:
     """Save a report under a name of its own; a half-written file is never seen."""
     name = f"{os.getpid()}-{next(_numbers)}.json"
-    (folder / f".{name}").write_text(report.to_json(), encoding="utf-8")
+    # a name that no encoding has becomes JSON's own escape
+    (folder / f".{name}").write_text(report.to_json(), encoding="utf-8", errors="backslashreplace")
     (folder / f".{name}").rename(folder / name)
 
 

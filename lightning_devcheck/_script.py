@@ -23,7 +23,7 @@ import torch
 
 from lightning_devcheck._callback import DeviceCheck
 from lightning_devcheck._collect import Collector, forked_ranks, save_explained
-from lightning_devcheck._launch import START, VARIABLE, Settings
+from lightning_devcheck._launch import START, VARIABLE, Settings, flush_or_drop
 from lightning_devcheck._saved import saved
 from lightning_devcheck._simulate import simulate_cuda
 from lightning_devcheck._simulate._patch import Patches
@@ -45,7 +45,9 @@ def main() -> None:
             # a single process trains on the last device; "cuda" means the same one
             torch.cuda.set_device(settings.devices - 1)
         status = _guarded(sys.argv[1:], Path(settings.folder))
-    sys.stdout.flush()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            flush_or_drop(stream)
     sys.exit(status)
 
 
@@ -110,7 +112,7 @@ def _without_ours(trace: TracebackType | None) -> TracebackType | None:
 
 
 def _leave_word(folder: Path, reason: str) -> None:
-    (folder / f"failed-{os.getpid()}").write_text(reason, encoding="utf-8")
+    (folder / f"failed-{os.getpid()}").write_text(reason, encoding="utf-8", errors="backslashreplace")
 
 
 def _stand_ins(settings: Settings) -> Iterator[tuple[Any, str, Any]]:

@@ -51,6 +51,7 @@ def simulate_cuda(devices: int = 2, *, values: bool = True) -> Iterator[None]:
 
     Raises:
         ValueError: If ``devices`` is not a positive integer.
+        TypeError: If ``values`` is not True or False.
         RuntimeError: If a simulation is running already, or this process has used a real GPU.
 
     Example:
@@ -63,6 +64,8 @@ def simulate_cuda(devices: int = 2, *, values: bool = True) -> Iterator[None]:
         ...     print(loss.device, weight.grad)
         cuda:1 tensor([2., 2., 2.], device='cuda:1')
     """
+    if not isinstance(values, bool):
+        raise TypeError(f"simulate_cuda(values={values!r}): use True or False.")
     _refuse(devices)
     _start_autograd()
     remember_originals()
