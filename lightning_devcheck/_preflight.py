@@ -108,8 +108,8 @@ def preflight(
     if data is not None and not hasattr(data, "train_dataloader") and not isinstance(data, Iterable):
         kind = type(data).__name__
         raise TypeError(
-            f"preflight(data=…): a DataLoader, a LightningDataModule, an iterable of batches or None is needed; this is "
-            f"a {kind}."
+            "preflight(data=…): a DataLoader, a LightningDataModule, an iterable of batches or None is needed; this "
+            f"is a {kind}."
         )
     if not isinstance(timeout_s, (int, float)) or not timeout_s > 0:
         raise ValueError(f"preflight(timeout_s={timeout_s!r}): the time limit is a number of seconds above 0.")

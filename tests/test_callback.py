@@ -7,6 +7,7 @@ import gc
 import inspect
 import logging
 import pickle
+import re
 import subprocess
 import sys
 import time
@@ -468,3 +469,68 @@ def test_precisions(precision):
     with pytest.raises(DeviceMismatchError, match="the loss is on cpu"):
         fit(CpuLoss, DeviceCheck(), precision=precision)
     assert fit(Clean, DeviceCheck(), precision=precision).ok
+
+
+def anomaly_after(setting, callbacks):
+    """Whether anomaly mode is on in each step where the first one sets it itself."""
+    seen = []
+
+    class Setting(Clean):
+        def training_step(self, batch, batch_idx):
+            if batch_idx == 0:
+                setting()
+            loss = super().training_step(batch, batch_idx)
+            seen.append(torch.is_anomaly_enabled() if batch_idx else None)
+            return loss
+
+    try:
+        make_trainer(callbacks=callbacks).fit(Setting(), make_loader(4))
+        return [*seen, torch.is_anomaly_enabled()]
+    finally:
+        torch.autograd.set_detect_anomaly(False)
+
+
+def turn_on_for_a_while():
+    with torch.autograd.set_detect_anomaly(True):
+        pass
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        lambda: torch.autograd.set_detect_anomaly(True),
+        lambda: torch.autograd.set_detect_anomaly(False),
+        turn_on_for_a_while,
+    ],
+    ids=["on", "off", "for a while"],
+)
+def test_anomaly_mode_of_the_program_stays(setting):
+    """What the program sets during the first batch holds afterwards as it does without the check."""
+    assert anomaly_after(setting, [DeviceCheck()]) == anomaly_after(setting, [])
+
+
+def test_anomaly_mode_around_a_manual_backward():
+    """A context manager that is open at the backward leaves nothing of ours behind."""
+
+    class Around(Clean):
+        def __init__(self):
+            super().__init__()
+            self.automatic_optimization = False
+
+        def training_step(self, batch, batch_idx):
+            with torch.autograd.set_detect_anomaly(True):
+                self.manual_backward(super().training_step(batch, batch_idx))
+            seen.append(batch_idx and torch.is_anomaly_enabled())
+
+    seen = []
+    make_trainer(callbacks=DeviceCheck()).fit(Around(), make_loader(3))
+    assert seen == [0, False, False]
+    assert not torch.is_anomaly_enabled()
+
+
+@pytest.mark.parametrize("value", [None, 3, [1], b"cpu"], ids=repr)
+@pytest.mark.parametrize("name", ["allow", "ignore"])
+def test_lists_of_texts_are_named(name, value):
+    """What is no list of strings is refused with the argument's name and value."""
+    with pytest.raises(TypeError, match=re.escape(f"DeviceCheck({name}={value!r}): a list of strings is needed")):
+        DeviceCheck(**{name: value})

@@ -115,9 +115,9 @@ def test_wrong_usage_is_one_line_and_2(folder, arguments, message):
 @pytest.mark.parametrize(
     ("target", "message"),
     [
-        ("models:Failing", "raised KeyError: 'boom' (models.py:18  raise KeyError(\"boom\"))"),
-        ("models:Moving", "(models.py:15  self.net = torch.nn.Linear(2, 2).cuda())"),
-        ("models:leaving", 'raised SystemExit: no (models.py:25  sys.exit("no"))'),
+        ("models:Failing", "raised KeyError: 'boom' (models.py:17  raise KeyError(\"boom\"))"),
+        ("models:Moving", "(models.py:14  self.net = torch.nn.Linear(2, 2).cuda())"),
+        ("models:leaving", 'raised SystemExit: no (models.py:24  sys.exit("no"))'),
         ("broken:Net", "raised SyntaxError: invalid syntax (broken.py, line 1)"),
         ("raising:Net", "raised RuntimeError: mine (raising.py:1"),
         ("leaving:Net", "raised SystemExit: 5 (leaving.py:1"),
@@ -145,7 +145,7 @@ def test_json_of_a_scan_is_json(folder):
     result = run(folder, "scan", "--format", "json", "models:Net")
     assert json.loads(result.stdout)["findings"][0]["name"] == "self.weights"
     assert {"imported", "made", "shouted"} <= set(result.stderr.split())
-    assert run(folder, "scan", "models:Net").stdout.startswith("imported\n")
+    assert run(folder, "scan", "models:Net").stdout.count("imported\n") == 1
 
 
 def test_an_existing_report_stays_until_there_is_a_new_one(folder):

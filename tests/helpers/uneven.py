@@ -1,4 +1,4 @@
-"""Ranks under manual optimization: ``python uneven.py KIND PROCESSES WRONG BATCH``; the check is left out for WRONG "none".
+"""Ranks under manual optimization: ``python uneven.py KIND PROCESSES WRONG BATCH``; no check for WRONG "none".
 
 ``KIND`` is how they train: ``local`` exchanges gradients by hand every four batches and rank 0 leaves out one backward,
 ``each`` exchanges them in every batch, where rank 0 leaves out the backward of batch 3, ``optimizers`` trains other
