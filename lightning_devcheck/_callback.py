@@ -43,10 +43,11 @@ class DeviceCheck(_Base):
 
     It compares the loss's device with those seen before at every backward (a few microseconds), and walks the graph at
     batches 1, 2, 4, 8, … of a fit, and at once when the graph changes. At those scheduled batches the processes agree:
-    if one found an error, all raise the same `DeviceMismatchError` before backward; they talk over a gloo group of their
-    own, on the CPU. Where a backward does not wait for the other processes itself, as when gradients are exchanged by
-    hand, no process waits for another: an error is passed on, and all say the same report. It changes no result: it reads no value, draws no random number, keeps no tensor. A fault of its own is logged once and
-    training goes on.
+    if one found an error, all raise the same `DeviceMismatchError` before backward; they talk over a gloo group of
+    their own, on the CPU. Where a backward does not wait for the other processes itself, as when gradients are
+    exchanged by hand, no process waits for another: an error is passed on, and all say the same report. It changes no
+    result: it reads no value, draws no random number, keeps no tensor. A fault of its own is logged once and training
+    goes on.
 
     The first batch's forward runs with anomaly mode recording source lines: that batch alone takes several times as
     long, and about 20 times in a deep graph of cheap operators (3,000 nodes: 0.1 s become 2; 30,000: 1 s become 10 to
