@@ -8,6 +8,7 @@ import logging
 import sys
 import threading
 import time
+import warnings
 from datetime import timedelta
 from typing import Any
 
@@ -15,7 +16,9 @@ import torch
 import torch.distributed as dist
 
 from lightning_devcheck._compat import default_store, has_comm_hook, is_joining
-from lightning_devcheck._errors import DeviceMismatchError
+from lightning_devcheck._errors import DeviceCheckWarning, DeviceMismatchError
+from lightning_devcheck._policy import kind_of
+from lightning_devcheck._records import Finding
 from lightning_devcheck._report import Report, merge_reports, write_text
 
 PATIENCE = timedelta(seconds=5)
@@ -129,9 +132,23 @@ class Notice:
             # the process that keeps the store has ended, or the launcher ends this one: no reason to wait on
             log.debug("waiting for other processes ended", exc_info=True)
 
-    def close(self) -> None:
-        """Let the thread end."""
+    def raise_if_told(self) -> None:
+        """Stop this process where another one has posted an error.
+
+        Raises:
+            DeviceMismatchError: With the report that was posted.
+        """
+        if self.report is not None:
+            self.wait()
+            raise DeviceMismatchError(self.report)
+
+    def close(self, exception: BaseException | None = None) -> None:
+        """Let the thread end; what another process said goes with an exception that came of it."""
         self._closed.set()
+        if exception is None or isinstance(exception, DeviceMismatchError) or self.report is None:
+            return
+        if hasattr(exception, "add_note"):
+            exception.add_note(f"\nAnother process has stopped the run:\n{self.report}")
 
     def _listen(self) -> None:
         try:
@@ -161,23 +178,30 @@ def say(error: DeviceMismatchError) -> None:
     write_text(f"{type(error).__name__}: {error}", sys.stderr)
 
 
-def can_agree(trainer: Any, *, sharded: bool = False) -> bool:
+def warn(finding: Finding, text: str) -> None:
+    """Say a finding at the user's line, where that is known."""
+    if not text:
+        return
+    if finding.origin is None:
+        warnings.warn(text, DeviceCheckWarning, stacklevel=3)
+    else:
+        warnings.warn_explicit(text, DeviceCheckWarning, finding.origin.filename, finding.origin.lineno)
+
+
+def can_agree(trainer: Any) -> bool:
     """Whether several processes run, and this backward itself waits for all of them.
 
     Then all come to it, and may wait for each other before it. Where gradients are not exchanged in the backward, each
     process may make as many as it likes: one may leave a batch out or run out of data before the others
     (``torch.distributed.algorithms.Join``).
-
-    Args:
-        trainer: The Trainer.
-        sharded: Whether the strategy shards the model, so that its forward and backward wait for all processes.
     """
     if not are_several(trainer):
         return False
     model = trainer.strategy.model
     automatic = trainer.lightning_module.automatic_optimization
     if not isinstance(model, torch.nn.parallel.DistributedDataParallel):
-        return bool(sharded and automatic)
+        # where the model is sharded, forward and backward wait for all
+        return bool(automatic and kind_of(trainer.strategy) == "sharded")
     if is_joining(model):
         return False
     # Lightning sees to it that all make the same backwards
@@ -192,6 +216,8 @@ def open_notice(trainer: Any) -> Notice | None:
     """Have processes told of an error that cannot be agreed on; None where there is one, or no store to tell it by."""
     if not are_several(trainer):
         return None
+    if trainer.lightning_module.automatic_optimization and can_agree(trainer):
+        return None  # they wait for each other at every backward
     store = default_store()
     return None if store is None else Notice(store, trainer.world_size)
 

@@ -5,21 +5,20 @@ from __future__ import annotations
 import dataclasses
 import logging
 import multiprocessing
-import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
-from lightning_devcheck._agreement import Agreement, Notice, can_agree, open_notice, say
+from lightning_devcheck._agreement import Agreement, Notice, can_agree, open_notice, say, warn
+from lightning_devcheck._arguments import Action, check_arguments, known_rules, texts
 from lightning_devcheck._check import inspect
 from lightning_devcheck._compat import callback_bases, sequence_number
-from lightning_devcheck._errors import DeviceCheckWarning, DeviceMismatchError
-from lightning_devcheck._policy import Expectation, kind_of, of_trainer
+from lightning_devcheck._errors import DeviceMismatchError
+from lightning_devcheck._policy import Expectation, of_trainer
 from lightning_devcheck._records import Finding
 from lightning_devcheck._report import Report
-from lightning_devcheck._rules import RULES
 from lightning_devcheck._training import inspect_training, optimized_ids, parameter_names
 
 if TYPE_CHECKING:
@@ -28,8 +27,6 @@ else:
     _Base = type("_Base", callback_bases(), {})
 
 _T = TypeVar("_T")
-Action = Literal["raise", "warn", "ignore"]
-ACTIONS = ("raise", "warn", "ignore")
 # graphs of so many shapes are looked at when they first appear; then the schedule alone decides
 MAX_SHAPES = 16
 # batches of a fit whose source lines are recorded: the first, and those after a finding that had none
@@ -83,22 +80,11 @@ class DeviceCheck(_Base):
         explain: bool = True,
     ) -> None:
         super().__init__()
-        if on_mismatch not in ACTIONS:
-            choices = ", ".join(map(repr, ACTIONS))
-            raise ValueError(f"DeviceCheck(on_mismatch={on_mismatch!r}) is not a known action; use one of {choices}.")
-        if every_n_steps is not None and (type(every_n_steps) is not int or every_n_steps < 1):
-            raise ValueError(f"DeviceCheck(every_n_steps={every_n_steps!r}): use a positive integer, or None.")
-        if not isinstance(explain, bool):
-            raise TypeError(f"DeviceCheck(explain={explain!r}): use True or False.")
+        check_arguments(on_mismatch, every_n_steps, explain)
         self._on_mismatch = on_mismatch
         self._every_n_steps = every_n_steps
-        self._allow = _texts("allow", allow)
-        self._ignore = _texts("ignore", ignore)
-        unknown = sorted(set(self._ignore) - set(RULES))
-        if unknown:
-            raise ValueError(
-                f"DeviceCheck(ignore={list(self._ignore)!r}): no rule {unknown[0]!r}; there are {', '.join(RULES)}."
-            )
+        self._allow = texts("allow", allow)
+        self._ignore = known_rules(ignore)
         self._explain = explain
         self._faulty = False
         self._found: dict[tuple[str, str, str], Finding] = {}
@@ -133,11 +119,11 @@ class DeviceCheck(_Base):
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         if self._on_mismatch == "raise":
-            self._notice = self._guard(None, _opened, trainer)
+            self._notice = self._guard(None, open_notice, trainer)
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
         if self._notice is not None:
-            self._stop_if_told(self._notice)
+            self._notice.raise_if_told()
         # without a call that is not needed: between steps of a real model even these lines are no longer in any cache
         try:
             self._batches = count = self._batches + 1
@@ -153,7 +139,7 @@ class DeviceCheck(_Base):
 
     def on_before_backward(self, trainer: Any, pl_module: Any, loss: torch.Tensor) -> None:
         if self._notice is not None:
-            self._stop_if_told(self._notice)
+            self._notice.raise_if_told()
         try:
             if self._tracing:
                 self._untrace()
@@ -190,15 +176,10 @@ class DeviceCheck(_Base):
         self._guard(None, self._close)
 
     def _close(self, exception: BaseException | None = None) -> None:
-        """Listen to the other processes no more; what one of them said goes with the exception that it brought."""
+        """Listen to the other processes no more."""
         notice, self._notice = self._notice, None
-        if notice is None:
-            return
-        notice.close()
-        if exception is None or isinstance(exception, DeviceMismatchError):
-            return
-        if notice.report is not None and hasattr(exception, "add_note"):
-            exception.add_note(f"\nAnother process has stopped the run:\n{notice.report}")
+        if notice is not None:
+            notice.close(exception)
 
     def _trace(self) -> None:
         """Record the source line of every graph node, until the hook; where it is done already, leave it."""
@@ -226,26 +207,17 @@ class DeviceCheck(_Base):
     def _check(self, trainer: Any, pl_module: Any, loss: torch.Tensor) -> None:
         """Make the full check; where it is due, decide with the other processes."""
         found = self._guard(Report(), self._inspect, trainer, pl_module, loss)
-        together = self._due and self._on_mismatch == "raise" and self._guard(False, _together, trainer)
+        together = self._due and self._on_mismatch == "raise" and self._guard(False, can_agree, trainer)
         report = found
         if together:
             # a process whose check failed takes part all the same: the others wait for it
             report = self._guard(found, self._agreement.reach, found)
             if self._notice is not None:
-                self._stop_if_told(self._notice)
+                self._notice.raise_if_told()
         elif found.errors and self._notice is not None:
             report = self._guard(found, self._notice.post, found)
         self._guard(None, self._keep, found)
         self._act(report, found, together=together)
-
-    def _stop_if_told(self, notice: Notice) -> None:
-        """Stop where another process has found an error."""
-        if notice.report is None:
-            return
-        error = self._guard(None, DeviceMismatchError, notice.report)
-        self._guard(None, notice.wait)
-        if error is not None:
-            raise error
 
     def _guard(self, otherwise: _T, step: Callable[..., _T], *args: Any) -> _T:
         """Run a part of the check; a fault in it is said once, and training goes on."""
@@ -317,39 +289,10 @@ class DeviceCheck(_Base):
             if error:
                 raise error
         for finding in own.findings:
-            self._warn(finding, self._guard("", self._text_to_warn, finding, own.world_size))
+            warn(finding, self._guard("", self._text_to_warn, finding, own.world_size))
 
     def _text_to_warn(self, finding: Finding, world_size: int) -> str:
         """A finding in words; nothing for a note, and for one that was said before."""
         if finding.severity == "note" or self._found[self._key(finding)].count > 1:
             return ""
         return str(Report((finding,), world_size=world_size))
-
-    def _warn(self, finding: Finding, text: str) -> None:
-        """Say a finding at the user's line, where that is known."""
-        if not text:
-            return
-        if finding.origin is None:
-            warnings.warn(text, DeviceCheckWarning, stacklevel=2)
-        else:
-            warnings.warn_explicit(text, DeviceCheckWarning, finding.origin.filename, finding.origin.lineno)
-
-
-def _together(trainer: Any) -> bool:
-    """Whether the processes can wait for each other before this backward."""
-    return can_agree(trainer, sharded=kind_of(trainer.strategy) == "sharded")
-
-
-def _opened(trainer: Any) -> Notice | None:
-    """What tells the processes of an error where they do not wait for each other at every backward."""
-    if trainer.lightning_module.automatic_optimization and _together(trainer):
-        return None
-    return open_notice(trainer)
-
-
-def _texts(name: str, values: Sequence[str]) -> tuple[str, ...]:
-    texts = tuple(values) if isinstance(values, Iterable) else (None,)
-    if isinstance(values, str) or not all(isinstance(text, str) for text in texts):
-        examples = "['teacher.*', 'cpu']" if name == "allow" else "['device-round-trip']"
-        raise TypeError(f"DeviceCheck({name}={values!r}): a list of strings is needed, such as {examples}.")
-    return texts

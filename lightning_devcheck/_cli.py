@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import importlib
 import importlib.util
-import inspect
 import io
-import json
 import os
 import sys
 import tempfile
-import traceback
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from lightning_devcheck._launch import Settings, TimeLimitError, command, flush_or_drop, has_failed, run_group
-from lightning_devcheck._render._text import location
-from lightning_devcheck._report import Report, merge_reports, write_text
+from lightning_devcheck._output import (
+    open_missing_streams,
+    output_for_machines,
+    output_problem,
+    say,
+    write_report,
+)
+from lightning_devcheck._report import merge_reports
 from lightning_devcheck._saved import saved
-from lightning_devcheck._source import user_lines
+from lightning_devcheck._target import TargetError, build, in_one_line
 from lightning_devcheck._version import __version__
 
 CLEAN, FINDINGS, USAGE, FAILED, INTERRUPTED = 0, 1, 2, 3, 130
@@ -54,30 +54,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit code.
     """
-    _open_missing_streams()
+    open_missing_streams()
     try:
         args = _parser().parse_args(argv)
         return int(args.command(args))
     except KeyboardInterrupt:
-        _say("interrupted: all processes were ended")
+        say("interrupted: all processes were ended")
         return INTERRUPTED
     except OSError as error:
         # such as a full disk where temporary files are
-        _say(f"stopped: {error}")
+        say(f"stopped: {error}")
         return FAILED
     finally:
         # else Python fails at its end, with an exit code of its own
         flush_or_drop(sys.stdout)
         flush_or_drop(sys.stderr)
-
-
-def _open_missing_streams() -> None:
-    """Have standard streams that are closed lead nowhere, in started processes too: no file takes their number."""
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:
-            descriptor = os.open(os.devnull, os.O_RDWR)
-            os.set_inheritable(descriptor, True)
-            setattr(sys, name, os.fdopen(descriptor, mode))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -146,17 +137,10 @@ def _positive(text: str) -> int:
     return number
 
 
-def _say(text: str) -> None:
-    try:
-        write_text(f"lightning-devcheck: {text}", sys.stderr)
-    except OSError:
-        flush_or_drop(sys.stderr)  # there is no other place to say it
-
-
 def _run(args: argparse.Namespace) -> int:
-    problem = _problem(args) or _output_problem(args)
+    problem = _problem(args) or output_problem(args)
     if problem:
-        _say(problem)
+        say(problem)
         return USAGE
     with tempfile.TemporaryDirectory(prefix="lightning-devcheck-") as folder:
         return _run_in(Path(folder), args)
@@ -168,7 +152,7 @@ def _problem(args: argparse.Namespace) -> str:
         return "name a script: lightning-devcheck run [options] script.py [args...]"
     name = args.target[0]
     if args.as_module:
-        with _output_for_machines(args):
+        with output_for_machines(args):
             exists = _module_exists(name)
         return "" if exists else f"no module named {name} (for {sys.executable})"
     if not name:
@@ -213,25 +197,6 @@ def _module_exists(name: str) -> bool:
         return True
 
 
-def _output_problem(args: argparse.Namespace) -> str:
-    """Why the file for the report cannot be written; empty where it may. Nothing in it is changed."""
-    if args.output is None:
-        return ""
-    path = Path(args.output)
-    try:
-        if path.is_dir():
-            return f"--output {args.output}: is a folder; name a file"
-        is_new = not path.exists()
-        if is_new or path.is_file():
-            path.open("ab").close()
-        if is_new:
-            path.unlink()
-    except OSError as error:
-        return f"--output {args.output}: {error.strerror}"
-    # a pipe or a device is only opened to write the report
-    return "" if is_new or os.access(path, os.W_OK) else f"--output {args.output}: Permission denied"
-
-
 def _run_in(folder: Path, args: argparse.Namespace) -> int:
     settings = Settings(str(folder), args.devices, args.steps, not args.no_values)
     # a report for a machine is not mixed with what the script prints
@@ -257,169 +222,40 @@ def _conclude(folder: Path, args: argparse.Namespace, status: int, *, overdue: b
     report = merge_reports(reports)
     script = args.target[0]
     if overdue:
-        _say(f"{script} did not end within {args.timeout} s, or a process hung after another failed: all were ended")
+        say(f"{script} did not end within {args.timeout} s, or a process hung after another failed: all were ended")
     if report.errors or (not overdue and status == 0 and reports):
-        _write(report, args)
+        write_report(report, args)
         return CLEAN if report.ok else FINDINGS
     if report.findings:
-        _write(report, args)
+        write_report(report, args)
     if overdue or status:
         if not overdue:
-            _say(f"{script} failed; its error was not recognized as a device error")
+            say(f"{script} failed; its error was not recognized as a device error")
         return FAILED
-    _say(f"{script} ended without calling Trainer.fit: nothing was checked")
+    say(f"{script} ended without calling Trainer.fit: nothing was checked")
     return USAGE
-
-
-def _write(report: Report, args: argparse.Namespace) -> None:
-    """Write the report to where the user wants it; where that fails to the next best place, with a word."""
-    if args.output is not None:
-        try:
-            text = _rendered(report, args.format, "utf-8")
-            Path(args.output).write_text(f"{text}\n", encoding="utf-8", errors="backslashreplace")
-        except OSError as error:
-            _say(f"--output {args.output}: {error.strerror}; the report goes to standard output")
-        else:
-            _say(f"report written to {args.output}")
-            return
-    try:
-        _show(report, args.format, sys.stdout)
-    except BrokenPipeError:
-        flush_or_drop(sys.stdout)  # the reader has seen enough
-    except OSError as error:
-        flush_or_drop(sys.stdout)
-        _say(f"standard output: {error.strerror}; the report goes to standard error")
-        with contextlib.suppress(OSError):
-            _show(report, args.format, sys.stderr)
-
-
-def _show(report: Report, form: str, stream: Any) -> None:
-    if form == "text":
-        report.show(stream)
-    else:
-        encoding = getattr(stream, "encoding", None) or "utf-8"
-        write_text(_rendered(report, form, encoding), stream)
-
-
-def _rendered(report: Report, form: str, encoding: str) -> str:
-    """The report in a format; what an encoding has not is escaped as the format does."""
-    if form == "html":
-        return report.to_html().encode(encoding, "xmlcharrefreplace").decode(encoding)
-    if form == "text":
-        return str(report)
-    text = report.to_json()
-    try:
-        text.encode(encoding)
-    except UnicodeEncodeError:
-        return json.dumps(report.to_dict(), indent=2)
-    return text
-
-
-@contextlib.contextmanager
-def _output_for_machines(args: argparse.Namespace) -> Iterator[None]:
-    """Send what other code prints to standard error, where standard output is for a report in a machine's format."""
-    if args.format == "text" or args.output is not None:
-        yield
-        return
-    flush_or_drop(sys.stdout)
-    kept = os.dup(1)
-    os.dup2(2, 1)
-    try:
-        with contextlib.redirect_stdout(sys.stderr):
-            yield
-    finally:
-        # what was printed through a name for it that the redirection does not reach
-        flush_or_drop(sys.stdout)
-        os.dup2(kept, 1)
-        os.close(kept)
-
-
-class TargetError(Exception):
-    """What the user asked to scan is not there, or no module."""
 
 
 def _scan(args: argparse.Namespace) -> int:
     from lightning_devcheck._scan import scan  # imports torch, which --help need not
 
-    problem = _output_problem(args)
+    problem = output_problem(args)
     if problem:
-        _say(problem)
+        say(problem)
         return USAGE
     try:
-        with _output_for_machines(args):
-            report = scan(_build(args.target))
+        with output_for_machines(args):
+            report = scan(build(args.target))
     except TargetError as error:
-        _say(f"scan {args.target}: {error}")
+        say(f"scan {args.target}: {error}")
         return USAGE
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        _say(f"scan {args.target}: {_in_one_line(error)}")
+        say(f"scan {args.target}: {in_one_line(error)}")
         return FAILED
-    _write(report, args)
+    write_report(report, args)
     return FINDINGS if report.findings else CLEAN
-
-
-def _in_one_line(error: BaseException) -> str:
-    """What was raised by code that is scanned, and where."""
-    try:
-        said = " ".join(str(error).split())
-    except Exception:
-        said = "(its message cannot be shown)"
-    lines = user_lines(traceback.format_tb(error.__traceback__))
-    place = f" ({location(lines[0])}  {lines[0].line})" if lines else ""
-    return f"importing or making it raised {type(error).__name__}: {said}{place}"
-
-
-def _build(target: str) -> Any:
-    """Make the module that ``package.module:Class`` names.
-
-    Raises:
-        TargetError: If there is none of that name, or it is no module and makes none without arguments.
-    """
-    import torch
-
-    name, colon, attribute = target.partition(":")
-    if not (name and colon and attribute) or name.startswith("."):
-        raise TargetError("write MODULE:CLASS, such as package.models:Net")
-    sys.path.insert(0, os.getcwd())
-    value = _imported(name)
-    for part in attribute.split("."):
-        try:
-            value = getattr(value, part)
-        except AttributeError as error:
-            raise TargetError(str(error)) from error
-    if isinstance(value, type) or not isinstance(value, torch.nn.Module):
-        value = _made(value)
-    if not isinstance(value, torch.nn.Module):
-        raise TargetError(f"a torch.nn.Module is needed, this is a {type(value).__name__}")
-    return value
-
-
-def _imported(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        own = error.name is not None and f"{name}.".startswith(f"{error.name}.")
-        if not own:
-            raise
-        raise TargetError(f"{error} in {os.getcwd()}, nor installed") from error
-
-
-def _made(value: Any) -> Any:
-    """What a class or a function makes without arguments; another value as it is."""
-    if not callable(value):
-        return value
-    try:
-        wanted = inspect.signature(value)
-    except (TypeError, ValueError):
-        return value()  # it does not tell what it needs
-    try:
-        wanted.bind()
-    except TypeError as error:
-        raise TargetError(f"{error}; name a function that makes it") from error
-    make: Callable[[], Any] = value
-    return make()
 
 
 def _explain(args: argparse.Namespace) -> int:
@@ -427,16 +263,16 @@ def _explain(args: argparse.Namespace) -> int:
     from lightning_devcheck._explain._decode import read_log
 
     if sys.stdin is None:
-        _say("there is no standard input: lightning-devcheck explain < train.log")
+        say("there is no standard input: lightning-devcheck explain < train.log")
         return USAGE
     if sys.stdin.isatty():
-        _say("paste the traceback, then press Ctrl-D")
+        say("paste the traceback, then press Ctrl-D")
     stream = getattr(sys.stdin, "buffer", None)
     if stream is None:  # consoles of editors put a stream of text in its place
         stream = io.BytesIO(sys.stdin.read().encode("utf-8", "replace"))
     report = explain_log(read_log(stream))
     if report is None:
-        _say("no device error that is known was found in the text")
+        say("no device error that is known was found in the text")
         return CLEAN
-    _write(report, argparse.Namespace(format="text", output=None))
+    write_report(report, argparse.Namespace(format="text", output=None))
     return FINDINGS
