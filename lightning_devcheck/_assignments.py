@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from lightning_devcheck._statements import puts_on_host
+from lightning_devcheck._statements import puts_on_host, spell
 
 REGISTRARS = ("register_buffer", "register_parameter", "add_module", "register_module", "add_state")
 ADDERS = ("append", "appendleft", "extend", "insert", "add", "update", "setdefault")
@@ -23,14 +23,14 @@ class Assignment:
         kind: ``value``; ``empty`` (an empty container); ``placeholder`` (a constant); ``part`` (an item or attribute
             of it); ``added`` (``append`` and the like, ``+=``); ``registered`` (``register_buffer``); ``class`` (in
             the class's own body).
-        lineno: Its line.
+        node: The statement.
         method: The method it is in.
         text: What is assigned to, without ``self.``; for `ANY` a pattern of attributes.
         makes: Whether it makes a tensor and names no device, or copies one to the CPU.
     """
 
     kind: str
-    lineno: int
+    node: ast.stmt
     method: str
     text: str = ""
     makes: bool = False
@@ -49,10 +49,10 @@ def read_assignments(body: Sequence[ast.stmt]) -> dict[str, list[Assignment]]:
             method = node.name
         makes = puts_on_host(node)
         for attribute, kind, text in _assigned(node):
-            found.setdefault(attribute, []).append(Assignment(kind, node.lineno, method, text, makes))
+            found.setdefault(attribute, []).append(Assignment(kind, node, method, text, makes))
     for node in getattr(body[0], "body", ()) if body else ():
         for name in (t.id for t in targets_of(node) if isinstance(t, ast.Name)):
-            found.setdefault(name, []).append(Assignment("class", node.lineno, "", name))
+            found.setdefault(name, []).append(Assignment("class", node, "", name))
     return found
 
 
@@ -138,8 +138,3 @@ def _attribute_of(target: ast.expr) -> str:
         return ""
     key = getattr(chain[-2], "slice", None) if len(chain) > 1 and first.attr == "__dict__" else None
     return str(key.value) if isinstance(key, ast.Constant) else first.attr
-
-
-def spell(node: ast.AST) -> str:
-    """The text of an expression, with double quotes."""
-    return ast.unparse(node).replace("'", '"')

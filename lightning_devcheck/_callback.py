@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import multiprocessing
+import re
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -54,7 +55,8 @@ class DeviceCheck(_Base):
         on_mismatch: What an error does: ``"raise"`` stops the run on all ranks, ``"warn"`` says it once and goes on,
             ``"ignore"`` only keeps it in `report`. Findings that are warnings never stop a run.
         every_n_steps: Walk the graph every so many batches as well; None for the schedule above alone.
-        allow: Glob patterns of names (``"teacher.*"``) or devices (``"cpu"``) that may be elsewhere.
+        allow: Glob patterns of names (``"teacher.*"``, ``'heads["b"].*'`` or ``"heads.b.*"``) or devices (``"cpu"``)
+            that may be elsewhere.
         ignore: Ids of rules that are not wanted.
         explain: Whether a device error that torch raises gets a report as a note (printed where notes are not shown).
 
@@ -251,8 +253,12 @@ class DeviceCheck(_Base):
         return Report(tuple(findings), {**report.checked, "steps": 1}, report.not_checked, trainer.world_size)
 
     def _allows(self, name: str, device: torch.device) -> bool:
-        texts = (name, name.removeprefix("self."), str(device))
-        return any(fnmatchcase(text, pattern) for pattern in self._allow for text in texts)
+        typed = name.removeprefix("self.")
+        dotted = re.sub(r"\[['\"]?(.*?)['\"]?\]", r".\1", typed)  # as torch names it
+        texts = (name, typed, dotted, str(device))
+        # a bracket is one of the name first, as it is typed
+        patterns = {form for pattern in self._allow for form in (pattern, pattern.replace("[", "[[]"))}
+        return any(fnmatchcase(text, pattern) for pattern in patterns for text in texts)
 
     def _keep(self, report: Report) -> None:
         """Add to what was found so far: the same finding again is counted, and takes the lines where it has them."""

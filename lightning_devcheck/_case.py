@@ -17,7 +17,7 @@ class Case:
         rule: The rule it breaks.
         name: As the user typed it.
         made: The statement that made it.
-        used: The text of the line where it met the others.
+        used: The statement where it met the others.
         function: The function that ``made`` is in; ``__init__`` for one that ``__init__`` and its like alone call.
         device: Where it is.
     """
@@ -25,7 +25,7 @@ class Case:
     rule: str
     name: str
     made: ast.stmt
-    used: str
+    used: ast.stmt | None
     function: str
     device: str
 

@@ -27,15 +27,16 @@ from lightning_devcheck._places import (
     taken_from_loader,
 )
 from lightning_devcheck._records import Origin
-from lightning_devcheck._source import is_building
+from lightning_devcheck._source import is_building, line_of, statement_at
 from lightning_devcheck._statements import (
     HERE,
-    assigning,
     calls_in,
     calls_torch,
     is_factory,
     spell,
+    torch_function,
     with_device_argument,
+    without_start,
 )
 
 
@@ -62,14 +63,16 @@ def cause_of(
     Returns:
         Why and fix; empty where the rule's own words are all that can be said.
     """
-    made = assigning(origin.line, name) if origin else None
-    if made is None:
+    made = statement_at(origin, name)
+    if origin is None or made is None:
         return "", ""
-    function = origin.function if origin else ""
-    if origin and is_building(origin, owner):
-        function = function if function in BUILDERS else "__init__"
-    case = Case(rule, name, made, used.line if used else "", function, device)
+    function = origin.function
+    if is_building(origin, owner) and function not in BUILDERS:
+        function = "__init__"
+    case = Case(rule, name, made, statement_at(used), function, device)
     why, fix = next((found for cause in CAUSES if (found := cause(case)) is not None), ("", ""))
+    if fix.startswith("if ") and line_of(origin.filename, made.lineno).line.startswith("elif "):
+        fix = f"el{fix}"
     return why, fix.removesuffix("\n    pass")  # of the head of a block
 
 
@@ -147,10 +150,10 @@ def _output(case: Case) -> tuple[str, str] | None:
 
 
 def _rebuilt(case: Case) -> tuple[str, str] | None:
-    call = next(
-        (c for c in calls_in(case.made) if calls_torch(c, "tensor") and "requires_grad=True" in ast.unparse(c)), None
-    )
-    if call is None or case.attribute or case.rule not in ("loss-device", "detached-loss"):
+    rebuilt = (call for call in calls_in(case.made) if calls_torch(call, "tensor"))
+    if not any("requires_grad=True" in ast.unparse(call) for call in rebuilt):
+        return None
+    if case.attribute or case.rule not in ("loss-device", "detached-loss"):
         return None
     return (
         "torch.tensor copies the numbers into a new CPU leaf; requires_grad=True only hides that nothing is connected.",
@@ -159,14 +162,15 @@ def _rebuilt(case: Case) -> tuple[str, str] | None:
 
 
 def _running_sum(case: Case) -> tuple[str, str] | None:
-    if not (f"{case.name} +=" in case.used or (case.name.startswith("torch.") and "sum(" in case.used)):
-        return None
-    if not any(map(is_factory, calls_in(case.made))) or (case.attribute and case.function in BUILDERS):
+    if case.used is None or not any(map(is_factory, calls_in(case.made))):
         return None
     why = "A running sum stays on the device of the tensor it starts from; this one starts on the CPU."
-    if case.name.startswith("torch."):
-        start = case.used.replace(f", {case.name}", "").partition("#")[0].strip()
-        return why, f"{start}\n(the sum starts from its first term)"
+    without = without_start(case.used, case.name)
+    if without is not None:
+        return why, f"{spell(without)}\n(the sum starts from its first term)"
+    added = isinstance(case.used, ast.AugAssign) and spell(case.used.target) == case.name
+    if not added or (case.attribute and case.function in BUILDERS):
+        return None
     return (
         why,
         f"start from the first term, or {case.name} = torch.zeros((), device={HERE}),\n"
@@ -179,7 +183,7 @@ def _factory(case: Case) -> tuple[str, str] | None:
     # a parameter that is not registered would not be trained on the right device either
     if call is None or case.rule == "unregistered-parameter" or case.device.startswith("cuda"):
         return None
-    why = f"{ast.unparse(call.func)} makes its tensor on the CPU unless it is given a device."
+    why = f"torch.{torch_function(call)} makes its tensor on the CPU unless it is given a device."
     return why, with_device_argument(case.made, is_factory)
 
 

@@ -20,8 +20,9 @@ from lightning_devcheck._naming import leaf_line
 from lightning_devcheck._policy import Expectation, declared, learned_from
 from lightning_devcheck._records import Finding, Origin, TensorRecord
 from lightning_devcheck._report import Report
-from lightning_devcheck._scan import spell_path, unregistered
+from lightning_devcheck._scan import unregistered
 from lightning_devcheck._source import attribute_origin, method_line, move_line
+from lightning_devcheck._tree import attribute_of, spell_path, tensors_of
 
 if TYPE_CHECKING:
     from lightning_devcheck._explain._live import Caller
@@ -136,7 +137,7 @@ def inspect(
         if leaves and leaves <= set(map(id, parameters)) and (not optimized or leaves <= optimized):
             tensors = len(parameters) + len(buffers) + len(leaves) + 1
             return _report((), tensors, num_nodes, start, expectation.not_checked)
-    names = {id(t): spell_path(name) for name, t in (*module.named_parameters(), *module.named_buffers())}
+    names = {id(t): spell_path(module, name) for name, t in (*module.named_parameters(), *module.named_buffers())}
     foreign: dict[int, tuple[str, Origin | None]] = {}
     trained: set[str] = set()
 
@@ -193,9 +194,7 @@ def _origins(
     """The assignments of plain attributes that met the graph, and of the module's own attributes."""
     found = {name: origin for name, origin in foreign.values() if origin is not None}
     children = {name for name, _ in module.named_children()}
-    for attribute in dict.fromkeys(record.name.removeprefix("self.").partition(".")[0] for record in owned):
-        if not attribute.isidentifier():
-            continue
+    for attribute in dict.fromkeys(attribute_of(record.name) for record in owned):
         moved = move_line(type(module), attribute) if attribute in children else None
         origin = moved or attribute_origin(type(module), attribute)
         if origin is not None:
@@ -211,7 +210,7 @@ def _owned(module: torch.nn.Module) -> list[TensorRecord]:
         frozen = [not tensor.requires_grad for _, tensor in own if isinstance(tensor, torch.nn.Parameter)]
         if own and not (frozen and all(frozen)):
             base = f"{prefix}." if prefix else ""
-            records += [record_tensor(tensor, spell_path(base + name), registered=True) for name, tensor in own]
+            records += [record_tensor(tensor, spell_path(module, base + name), registered=True) for name, tensor in own]
     return records
 
 
@@ -222,6 +221,6 @@ def _foreign_names(module: torch.nn.Module) -> dict[int, tuple[str, Origin | Non
         if isinstance(place.value, torch.Tensor):
             found[id(place.value)] = (place.name, place.origin)
         else:
-            for name, parameter in place.value.named_parameters():
-                found[id(parameter)] = (f"{place.name}{spell_path(name).removeprefix('self')}", place.origin)
+            for name, parameter in tensors_of(place.value, place.name):
+                found[id(parameter)] = (name, place.origin)
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -14,6 +15,8 @@ from lightning_devcheck._naming import name_move
 from lightning_devcheck._policy import Expectation
 from lightning_devcheck._records import Finding, GraphRecord, Operand, Operator, Origin, Severity, TensorRecord
 from lightning_devcheck._rules import make_finding
+from lightning_devcheck._source import statement_at
+from lightning_devcheck._tree import attribute_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,13 +108,14 @@ def _parameters(evidence: Evidence) -> Iterator[Finding]:
         else:
             rule = "wrong-rank-device" if _is_sibling(first.device, allowed) else "parameter-device"
         others = _listed(records[1:]) if len(records) > 1 else ()
-        part = ".".join(first.name.split(".")[:2])
+        part = f"self.{attribute_of(first.name)}"
         lines = {"origin": evidence.origins.get(first.name) or evidence.origins.get(part)}
         yield _finding(rule, first, allowed, name=name, others=(*others, _summary(evidence)), **lines)
 
 
 def _is_assigned(origin: Origin | None) -> bool:
-    return origin is not None and "register_buffer" not in origin.line
+    statement = statement_at(origin)
+    return statement is not None and "register_buffer" not in ast.unparse(statement)
 
 
 def _replaced(record: TensorRecord, evidence: Evidence) -> Finding:
@@ -215,7 +219,7 @@ def _unoptimized(evidence: Evidence) -> Iterator[Finding]:
     left_out = (leaf for leaf in own if leaf.name not in evidence.optimized)
     for name, records in _grouped(left_out).items():
         late = records[0].name in evidence.late
-        made = evidence.origins.get(".".join(name.split(".")[:2])) if late else evidence.optimizer_line()
+        made = evidence.origins.get(f"self.{attribute_of(name)}") if late else evidence.optimizer_line()
         lines = {"origin": made, "used": _first(records[0].trace)}
         yield _finding("unoptimized-parameter", records[0], frozenset(), name=name, **lines)
 

@@ -16,6 +16,7 @@ from lightning_devcheck._statements import (
     is_move,
     is_setting,
     is_written_out,
+    quoted,
     with_device_argument,
     with_own_device,
     without_devices,
@@ -31,9 +32,10 @@ def moved_part(case: Case) -> tuple[str, str] | None:
     inside = case.name.startswith(f"{ast.unparse(call.func).rpartition('.')[0]}.")
     if not inside and case.rule != "parameter-device":
         return None
+    allowed = f"{case.name.removeprefix('self.')}*"
     return (
         "This line moves the module, in place; Lightning had moved it with all the rest, or would have.",
-        f'take it out; what is to stay there on purpose: DeviceCheck(allow=["{case.name.removeprefix("self.")}*"])',
+        f"take it out; what is to stay there on purpose: DeviceCheck(allow=[{quoted(allowed)}])",
     )
 
 

@@ -8,8 +8,19 @@ from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 
 from lightning_devcheck._records import Origin
-from lightning_devcheck._source import class_body, class_source, line_of, parse
-from lightning_devcheck._statements import kept_by, parse_line
+from lightning_devcheck._source import (
+    class_body,
+    class_source,
+    end_of,
+    innermost,
+    origin_at,
+    own_nodes,
+    parse,
+    start_of,
+    statement_at,
+    statements_around,
+)
+from lightning_devcheck._statements import kept_by
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 MOVES = ("cpu", "to", "cuda", "type_as", "numpy")
@@ -46,13 +57,12 @@ def name_read(place: Origin) -> str:
     item by item.
     """
     statement, function = _statement(place)
-    statement = statement if statement is not None else parse_line(place.line)
     if isinstance(statement, ast.AugAssign) and _copies(statement.value):
         target = statement.target
         return ast.unparse(target.value if isinstance(target, ast.Subscript) else target)
     found = _first_read(statement, function, place) if statement is not None else None
     if found is None:
-        return bare(place.line)
+        return bare(place)
     container = _iterated(function, found, place) if isinstance(found, ast.Name) else None
     return ast.unparse(container or found)
 
@@ -65,11 +75,11 @@ def _first_read(statement: ast.stmt, function: ast.AST | None, place: Origin) ->
     return certain or decided or moved or next(_indices(statement, function, place), None)
 
 
-def bare(line: str) -> str:
-    """A line without its comment."""
-    statement = parse_line(line)
-    if statement is None or getattr(statement, "body", None):
-        return line.partition("  #")[0]
+def bare(place: Origin) -> str:
+    """What stands at a place, on one line without its comment; of a compound statement as it is written."""
+    statement = statement_at(place)
+    if statement is None or hasattr(statement, "body"):
+        return place.line.partition("  #")[0]
     return ast.unparse(statement)
 
 
@@ -80,14 +90,14 @@ def _copies(value: ast.expr) -> bool:
 
 def _called_on(statement: ast.AST, methods: AbstractSet[str]) -> Iterator[ast.expr]:
     """What a statement calls one of some methods on."""
-    for node in _own_nodes(statement):
+    for node in own_nodes(statement):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in methods:
             yield _source_of(node.func.value)
 
 
 def _decided_by(statement: ast.AST) -> Iterator[ast.expr]:
     """Conditions, and what functions of Python's own read."""
-    nodes = list(_own_nodes(statement))
+    nodes = list(own_nodes(statement))
     nodes.sort(key=lambda node: not (isinstance(node, ast.Call) and ast.unparse(node.func) in CONVERSIONS))
     for node in nodes:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in READING_FUNCTIONS:
@@ -99,7 +109,7 @@ def _decided_by(statement: ast.AST) -> Iterator[ast.expr]:
 def _shown(statement: ast.AST, function: ast.AST | None) -> list[ast.expr]:
     """What a statement writes into a text, variables of the function first: a step's number comes from outside."""
     found: list[ast.expr] = []
-    for node in _own_nodes(statement):
+    for node in own_nodes(statement):
         if isinstance(node, ast.FormattedValue):
             found.append(_source_of(node.value))
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "format":
@@ -120,7 +130,7 @@ def _is_assigned(node: ast.AST) -> bool:
 
 def _indices(statement: ast.AST, function: ast.AST | None, place: Origin) -> Iterator[ast.expr]:
     """What a statement takes as an index, besides numbers that a loop counts; nothing where a call may read as well."""
-    nodes = list(_own_nodes(statement))
+    nodes = list(own_nodes(statement))
     for node in () if any(isinstance(n, ast.Call) and _worked_on(n) is None for n in nodes) else nodes:
         indices = node.slice if isinstance(node, ast.Subscript) else None
         for index in indices.elts if isinstance(indices, ast.Tuple) else [indices]:
@@ -128,14 +138,6 @@ def _indices(statement: ast.AST, function: ast.AST | None, place: Origin) -> Ite
             numbers = counted is not None and ast.unparse(counted).startswith(("range(", "enumerate("))
             if index is not None and not isinstance(index, (ast.Constant, ast.Slice)) and not numbers:
                 yield index
-
-
-def _own_nodes(statement: ast.AST) -> Iterator[ast.AST]:
-    """A statement and what is in it, without the statements of its body, nearest first."""
-    nodes = [statement]
-    for node in nodes:
-        yield node
-        nodes += [child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.stmt)]
 
 
 def _source_of(node: ast.expr) -> ast.expr:
@@ -169,7 +171,7 @@ def _worked_on(call: ast.Call) -> ast.expr | None:
 def _iterated(function: ast.AST | None, name: ast.Name, place: Origin) -> ast.expr | None:
     """What a ``for`` around a line takes a name from: ``losses`` of ``for i, loss in enumerate(losses)``."""
     loops = [node for node in ast.walk(function) if isinstance(node, (ast.For, ast.AsyncFor))] if function else []
-    around = [loop for loop in loops if loop.lineno <= place.lineno <= (loop.end_lineno or 0)]
+    around = [loop for loop in loops if start_of(loop)[0] <= place.lineno <= end_of(loop)[0]]
     found = (_taken_from(loop.target, loop.iter, name.id) for loop in around)
     return next((one for one in found if one is not None), None)
 
@@ -204,7 +206,7 @@ def keeping_line(owner: type, attribute: str) -> Origin | None:
                 if source and isinstance(node, ast.stmt) and method.name != "__init__":
                     kept = kept_by(node)
                     if kept is not None and kept[0] == name:
-                        return line_of(source[0], node.lineno, method.name)
+                        return origin_at(source[0], node, method.name)
     return None
 
 
@@ -216,7 +218,7 @@ def leaf_line(owner: type, method: str) -> Origin | None:
             for node in ast.walk(function):
                 simple = isinstance(node, ast.stmt) and not hasattr(node, "body")
                 if isinstance(node, ast.stmt) and simple and "requires_grad" in ast.unparse(node):
-                    return line_of(source[0], node.lineno, method) if source else None
+                    return origin_at(source[0], node, method) if source else None
     return None
 
 
@@ -225,15 +227,12 @@ def _functions(nodes: Iterator[ast.stmt], name: str) -> Iterator[ast.FunctionDef
 
 
 def _statement(place: Origin) -> tuple[ast.stmt | None, ast.AST | None]:
-    """The innermost statement on a line, and the function it is in."""
+    """The innermost statement at a place, and the function it is in."""
     tree = parse(place.filename)
-    around = [
-        node
-        for node in (ast.walk(tree) if tree else ())
-        if isinstance(node, ast.stmt) and node.lineno <= place.lineno <= (node.end_lineno or node.lineno)
-    ]
-    functions = [node for node in around if isinstance(node, FUNCTIONS)]
-    return (around[-1] if around else None), (functions[-1] if functions else tree)
+    if tree is None:
+        return None, None
+    functions = [node for node in statements_around(tree, (place.lineno, place.column)) if isinstance(node, FUNCTIONS)]
+    return innermost(tree, (place.lineno, place.column)), functions[-1] if functions else tree
 
 
 def _target(statement: ast.stmt | None) -> ast.expr | None:
@@ -246,13 +245,13 @@ def _assignment(function: ast.AST | None, name: str, place: Origin) -> Origin | 
     """The last assignment to a name in a function before a line."""
     if function is None:
         return None
-    lines = [
-        node.lineno
+    before = [
+        node
         for node in ast.walk(function)
-        if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.lineno < place.lineno
+        if isinstance(node, (ast.Assign, ast.AnnAssign)) and end_of(node) <= (place.lineno, place.column or 0)
         if (target := _target(node)) is not None and ast.unparse(target) == name
     ]
-    return line_of(place.filename, max(lines), place.function) if lines else None
+    return origin_at(place.filename, max(before, key=end_of), place.function) if before else None
 
 
 def _receiver(statement: ast.stmt | None) -> str:

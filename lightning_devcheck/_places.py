@@ -10,6 +10,7 @@ from lightning_devcheck._statements import (
     HERE,
     calls_in,
     is_factory,
+    parse_text,
     spell,
     with_device_argument,
     with_parameter_outside,
@@ -54,10 +55,21 @@ def held_outside(case: Case) -> tuple[str, str] | None:
 def _part(value: ast.expr, name: str) -> ast.expr | None:
     """The part of an assigned expression that a name stands for: items of displays and of their calls, keywords."""
     part: ast.expr | None = value
-    for key in re.findall(r'\["?(\w+)"?\]|\.(\w+)', name.removeprefix("self.")):
-        part = _item(part, "".join(key))
+    for key in _keys(name)[1:]:
+        part = _item(part, key)
     made = part is not None and any(map(is_factory, calls_in(part)))
     return part if made and part is not value else None
+
+
+def _keys(name: str) -> list[str]:
+    """The attributes and keys along a name as typed: ``cfg``, ``it's`` of ``self.cfg["it's"]``."""
+    keys: list[str] = []
+    tree = parse_text(name)
+    node = getattr(tree.body[0], "value", None) if tree else None
+    while isinstance(node, (ast.Attribute, ast.Subscript)):
+        keys.append(node.attr if isinstance(node, ast.Attribute) else str(getattr(node.slice, "value", "")))
+        node = node.value
+    return keys[::-1]
 
 
 def _item(value: ast.expr | None, key: str) -> ast.expr | None:
@@ -182,14 +194,15 @@ def container(case: Case) -> tuple[str, str] | None:
         return None  # it holds other things too
     mapping = isinstance(value, (ast.Dict, ast.DictComp))
     numbered = mapping and case.name.startswith(f"self.{attribute}[") and case.name[len(attribute) + 6].isdigit()
-    text = ast.unparse(with_text_keys(value) if numbered else value)
+    value = with_text_keys(value) if numbered else value
     metric = case.rule.endswith("metric") or case.rule == "metric-device"
     if not metric and not case.rule.endswith(("module", "parameter")):
         return None
-    bare = case.rule.endswith("parameter") and "Parameter(" in text
+    bare = case.rule.endswith("parameter") and "Parameter(" in ast.unparse(value)
     kind = ("Parameter" if bare else "Module") + ("Dict" if mapping else "List")
     what = "A metric" if metric else "A parameter" if bare else "A module"
     plain = "dict" if mapping else "tuple" if isinstance(value, ast.Tuple) else "list"
     lost = "is not moved with the module" if metric else "is not moved, not trained, not saved, not synchronised"
     keys = "  (its keys are texts)" if numbered else ""
-    return f"{what} in a plain {plain} {lost}.", f"self.{attribute} = nn.{kind}({text}){keys}".replace("'", '"')
+    new = ast.Call(ast.Attribute(ast.Name("nn"), kind), [value], [])
+    return f"{what} in a plain {plain} {lost}.", f"self.{attribute} = {spell(new)}{keys}"

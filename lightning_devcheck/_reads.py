@@ -62,7 +62,7 @@ class ReadCounter:
 
 
 def _note(rule: str, origin: Origin, count: int, steps: int, device: str, global_rank: int, *, fix: str) -> Finding:
-    name = name_read(origin) if rule == "host-read" else name_move(origin)[0] or bare(origin.line)
+    name = name_read(origin) if rule == "host-read" else name_move(origin)[0] or bare(origin)
     often = count / steps
     times = "once" if often == 1 else f"{often:g} times"
     return make_finding(

@@ -7,7 +7,7 @@ None holds a tensor, graph node, frame or exception, so all can be kept, pickled
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -18,19 +18,27 @@ Severity = Literal["error", "warning", "note"]
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """A line of source code.
+    """A place in source code: a line, and what stands there.
+
+    Two of one line are equal, whatever of it they mean: findings are counted by line, on all ranks.
 
     Attributes:
         filename: The file as Python names it (``<ipython-input-…>`` in a notebook).
         lineno: The line's number, counted from 1.
         line: The line's text without indentation, empty where no source is at hand.
         function: The function the line is in, empty at module level or where unknown.
+        end_lineno: The last line of the statement or expression; None where only the line is known.
+        column: Where it begins, in bytes of UTF-8 as Python counts them.
+        end_column: Where it ends on its last line.
     """
 
     filename: str
     lineno: int
     line: str = ""
     function: str = ""
+    end_lineno: int | None = field(default=None, compare=False)
+    column: int | None = field(default=None, compare=False)
+    end_column: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

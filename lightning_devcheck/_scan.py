@@ -109,12 +109,6 @@ def _plain_places(tree: ModuleTree) -> Iterator[Place]:
                 yield Place(name, found, type(owner), attribute, type(tree.modules[0]))
 
 
-def spell_path(fqn: str) -> str:
-    """A fully qualified name as the user types it: ``heads.0.weight`` is ``self.heads[0].weight``."""
-    parts = fqn.split(".") if fqn else []
-    return "self" + "".join(f"[{part}]" if part.isdigit() else f".{part}" for part in parts)
-
-
 def _finding(place: Place) -> Finding:
     value, origin = place.value, place.made
     if is_tensor(value):

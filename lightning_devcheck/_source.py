@@ -1,8 +1,9 @@
-"""Source lines: which line of the user's made a tensor, which one used it."""
+"""The user's source: whose a file is, which statement stands at a place, which one gives an attribute its value."""
 
 from __future__ import annotations
 
 import ast
+import copy
 import functools
 import linecache
 import os
@@ -12,16 +13,25 @@ import sysconfig
 import types
 from collections.abc import Iterable, Iterator
 
-from lightning_devcheck._assignments import ANY, Assignment, read_assignments
+from lightning_devcheck._assignments import ANY, Assignment, read_assignments, targets_of
 from lightning_devcheck._case import BUILDERS
 from lightning_devcheck._records import Origin
-from lightning_devcheck._statements import is_move
+from lightning_devcheck._statements import is_move, parse_text
+from lightning_devcheck._torch_names import mark_torch_calls
 
 FRAMEWORKS = (
     *("torch", "torchmetrics", "lightning_devcheck"),
     *("lightning", "pytorch_lightning", "lightning_fabric", "lightning_utilities"),
 )
 METRICS = "torchmetrics"
+MAX_TREES = 64
+
+Point = tuple[int, int]  # line and column
+Position = tuple[int | None, int | None, int | None, int | None]  # first line, last line, first column, last column
+Node = ast.stmt | ast.expr | ast.pattern
+UNKNOWN: Position = (None, None, None, None)
+# by file, with the lines that were read
+_trees: dict[str, tuple[list[str], ast.Module | None]] = {}
 _INSTALLED = f"{os.sep}site-packages{os.sep}"
 _TRACE_LINE = re.compile(r'\s*File "(?P<filename>.+)", line (?P<lineno>\d+), in (?P<function>.+)\n(?:\s*(?P<line>.*))?')
 
@@ -83,18 +93,123 @@ def user_lines(trace: Iterable[str]) -> tuple[Origin, ...]:
     return tuple(sorted(origins, key=lambda origin: bool(_package(origin.filename))))
 
 
-def line_of(filename: str, lineno: int, function: str = "") -> Origin:
+def line_of(filename: str, lineno: int, function: str = "", position: Position = UNKNOWN) -> Origin:
     """A line with its text, which is empty where no source is at hand."""
-    return Origin(filename, lineno, linecache.getline(filename, lineno).strip(), function)
+    line = linecache.getline(filename, lineno).strip()
+    return Origin(filename, lineno, line, function, *position[1:])
 
 
-@functools.lru_cache(maxsize=64)
+def origin_at(filename: str, node: Node, function: str = "") -> Origin:
+    """The place of a statement or expression."""
+    return line_of(filename, node.lineno, function, position_of(node))
+
+
+def position_of(node: Node) -> Position:
+    """First line, last line, first column and last column of a statement or expression."""
+    return node.lineno, node.end_lineno, node.col_offset, node.end_col_offset
+
+
 def parse(filename: str) -> ast.Module | None:
     """The syntax tree of a file that Python can show lines of, or None."""
-    try:
-        return ast.parse("".join(linecache.getlines(filename)))
-    except (SyntaxError, ValueError, RecursionError):
-        return None  # the file changed, is no Python, or is nested beyond reason
+    lines = linecache.getlines(filename)
+    known = _trees.get(filename)
+    if known is not None and (known[0] is lines or known[0] == lines):
+        return known[1]
+    if len(_trees) >= MAX_TREES or known is not None:  # what was read off an older state is of no use
+        for cache in (_trees.clear, assignments.cache_clear, _callers.cache_clear):
+            cache()
+    tree = parse_text("".join(lines))
+    if tree is not None:
+        mark_torch_calls(tree, _namespace(filename))
+    _trees[filename] = lines, tree
+    return tree
+
+
+def _namespace(filename: str) -> dict[str, object]:
+    """The variables of the module of a file; those of the program for what is in no module, as a notebook's cell."""
+    for module in list(sys.modules.values()):
+        state = vars(module) if type(module) is types.ModuleType else {}
+        if state.get("__file__") == filename:
+            return state
+    return vars(sys.modules["__main__"])
+
+
+def statement_at(place: Origin | None, name: str = "") -> ast.stmt | None:
+    """The statement at a place, of a compound one the head; None where the file is not at hand, or has changed.
+
+    Args:
+        place: The place.
+        name: Where no column is known and several statements are on the line, the one that assigns this name counts.
+    """
+    if place is None or linecache.getline(place.filename, place.lineno).strip() != place.line:
+        return None
+    tree = parse(place.filename)
+    found = None if tree is None else innermost(tree, (place.lineno, place.column), name)
+    return None if found is None else head_of(found)
+
+
+def innermost(tree: ast.Module, point: tuple[int, int | None], name: str = "") -> ast.stmt | None:
+    """The innermost statement around a point; of several on its line that assigns a name, else the first simple one."""
+    around = statements_around(tree, point)
+    assigning = (node for node in around if name in map(ast.unparse, targets_of(node)))
+    simple = (node for node in around if not isinstance(node, ast.Match) and not hasattr(node, "body"))
+    chosen = next(assigning, None) or next(simple, None)
+    return chosen or (around[-1] if around else None)
+
+
+def statements_around(tree: ast.AST, point: tuple[int, int | None]) -> list[ast.stmt]:
+    """The statements around a point of a file, outermost first; where no column is known, all that are on its line."""
+    line, column = point
+    found: list[ast.stmt] = []
+    blocks = [tree]
+    for block in blocks:  # grows on the way
+        for node in ast.iter_child_nodes(block):
+            if isinstance(node, (ast.ExceptHandler, ast.match_case)):
+                blocks.append(node)
+                continue
+            on_line = isinstance(node, ast.stmt) and start_of(node)[0] <= line <= end_of(node)[0]
+            if isinstance(node, ast.stmt) and on_line and (column is None or contains(node, (line, column))):
+                found.append(node)
+                blocks.append(node)
+    return found
+
+
+def contains(node: Node, point: Point) -> bool:
+    """Whether a point is in a statement or expression."""
+    return start_of(node) <= point < end_of(node)
+
+
+def start_of(node: Node) -> Point:
+    """Where a statement or expression begins, with its decorators."""
+    first = min([node, *getattr(node, "decorator_list", ())], key=lambda part: part.lineno)
+    return first.lineno, first.col_offset
+
+
+def end_of(node: Node) -> Point:
+    """Where a statement or expression ends."""
+    return node.end_lineno or 0, node.end_col_offset or 0
+
+
+def head_of(statement: ast.stmt) -> ast.stmt:
+    """A compound statement without what it is the head of; any other as it is."""
+    if isinstance(statement, ast.Match):
+        return ast.copy_location(ast.Match(statement.subject, []), statement)
+    if not hasattr(statement, "body"):
+        return statement
+    head = copy.copy(statement)
+    for block in ("orelse", "handlers", "finalbody"):
+        if hasattr(head, block):
+            setattr(head, block, [])
+    head.body = [ast.Pass()]
+    return head
+
+
+def own_nodes(statement: ast.AST) -> Iterator[ast.AST]:
+    """A statement and what is in it, without the statements of its body, nearest first."""
+    nodes = [statement]
+    for node in nodes:  # grows on the way
+        yield node
+        nodes += [child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.stmt)]
 
 
 def attribute_origin(owner: type, attribute: str) -> Origin | None:
@@ -106,7 +221,7 @@ def attribute_origin(owner: type, attribute: str) -> Origin | None:
     for source, found in _assignments_to(owner, attribute):
         whole = [one for one in found if one.kind in ("value", "empty")]
         last = whole[-1:] or found
-        return line_of(source, last[0].lineno, last[0].method)
+        return origin_at(source, last[0].node, last[0].method)
     return method_line(owner, attribute)  # a cached property
 
 
@@ -118,7 +233,7 @@ def move_line(owner: type, attribute: str) -> Origin | None:
             call = node.value if isinstance(node, ast.Expr) else None
             moved = ast.unparse(call.func).rpartition(".")[0] if isinstance(call, ast.Call) and is_move(call) else ""
             if source and moved == f"self.{attribute}":
-                return line_of(source[0], node.lineno)
+                return origin_at(source[0], node)
     return None
 
 
@@ -140,7 +255,7 @@ def part_origin(owner: type, attribute: str, name: str) -> Origin | None:
         made = [one for one in loose if one.makes]
         chosen = exact[-1:] or whole or made[:1] or loose[:1]
         if chosen:
-            return line_of(source, chosen[0].lineno, chosen[0].method)
+            return origin_at(source, chosen[0].node, chosen[0].method)
     return attribute_origin(owner, attribute)
 
 
@@ -154,7 +269,7 @@ def outside_origin(root: type, name: str) -> Origin | None:
     for source, found in _assignments_to(root, name.removeprefix("self.").partition(".")[0]):
         parts = [one for one in found if one.kind == "part" and re.match(rf"self\.{re.escape(one.text)}\b", name)]
         if parts:
-            return line_of(source, parts[-1].lineno, parts[-1].method)
+            return origin_at(source, parts[-1].node, parts[-1].method)
     return None
 
 
@@ -235,8 +350,8 @@ def method_line(owner: type, method: str) -> Origin | None:
         source = class_source(cls) if method in vars(cls) else None
         for node in class_body(*source) if source else ():
             if isinstance(node, ast.FunctionDef) and node.name == method:
-                returns = [inner.lineno for inner in ast.walk(node) if isinstance(inner, ast.Return)]
-                return line_of(source[0] if source else "", (returns or [node.lineno])[-1], method)
+                returns = [inner for inner in ast.walk(node) if isinstance(inner, ast.Return)]
+                return origin_at(source[0] if source else "", [node, *returns][-1], method)
     return None
 
 

@@ -15,6 +15,8 @@ FACTORIES |= {"sparse_coo_tensor", "sparse_csr_tensor"}
 # the same, without a device argument
 OLD_FACTORIES = frozenset({"Tensor", "FloatTensor", "DoubleTensor", "HalfTensor", "LongTensor", "IntTensor"})
 OLD_FACTORIES |= {"BoolTensor", "from_numpy", "frombuffer", "normal"}
+MAKERS = FACTORIES | OLD_FACTORIES
+TORCH = ("torch", "th")
 MOVES = ("to", "cuda", "cpu")
 HERE = "self.device"
 _SETTING = re.compile(
@@ -24,36 +26,26 @@ _SETTING = re.compile(
 KEEPING = ("append", "appendleft", "add", "insert", "setdefault", "extend")
 
 
-def parse_line(line: str) -> ast.stmt | None:
-    """The first statement on a line; None where it is not a whole one."""
-    return next(iter(_statements(line)), None)
+def parse_text(text: str) -> ast.Module | None:
+    """The syntax tree of a text; None where it is no Python, or is nested beyond reason."""
+    try:
+        return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
 
 
-def assigning(line: str, name: str) -> ast.stmt | None:
-    """The statement on a line that assigns a name, also behind a ``:`` or a ``;``; the first one where none does."""
-    for node in (inner for statement in _statements(line) for inner in ast.walk(statement)):
-        targets = getattr(node, "targets", [getattr(node, "target", None)])
-        if isinstance(node, ast.stmt) and name in [ast.unparse(target) for target in targets if target is not None]:
-            return node
-    return parse_line(line)
-
-
-def _statements(line: str) -> list[ast.stmt]:
-    line = line.removeprefix("el") if line.startswith("elif ") else line
-    for text in (line, f"{line}\n pass"):  # the head of a block
-        try:
-            return ast.parse(text).body
-        except (SyntaxError, ValueError, RecursionError):
-            continue
-    return []
+def torch_function(call: ast.AST) -> str:
+    """The function of torch's that a call is of, whatever it is called there; empty for every other node."""
+    marked: str = getattr(call, "torch_function", "")
+    if marked or not isinstance(call, ast.Call):
+        return marked
+    base, _, name = ast.unparse(call.func).rpartition(".")
+    return name if base in TORCH else ""
 
 
 def is_factory(node: ast.AST) -> bool:
     """Whether a call makes a tensor and names no device."""
-    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
-        return False
-    known = node.func.attr in FACTORIES | OLD_FACTORIES and isinstance(node.func.value, ast.Name)
-    return known and node.func.value.id in ("torch", "th") and device_argument(node) is None  # type: ignore[attr-defined]
+    return isinstance(node, ast.Call) and torch_function(node) in MAKERS and device_argument(node) is None
 
 
 def is_move(node: ast.AST) -> bool:
@@ -83,6 +75,8 @@ def calls_in(node: ast.AST) -> Iterator[ast.Call]:
 
 def calls_torch(call: ast.Call, name: str) -> bool:
     """Whether a call is of torch's function of that name."""
+    if torch_function(call) == name:
+        return True
     return isinstance(call.func, ast.Attribute) and call.func.attr == name and "torch" in ast.unparse(call.func)
 
 
@@ -92,7 +86,7 @@ def with_device_argument(made: ast.stmt, wanted: Callable[[ast.Call], bool], key
     for call in list(calls_in(tree)):
         if not wanted(call):
             continue
-        if isinstance(call.func, ast.Attribute) and call.func.attr in OLD_FACTORIES:
+        if torch_function(call) in OLD_FACTORIES:
             call.func, call.args, call.keywords = _moved(call), [ast.parse(HERE, mode="eval").body], []
             continue
         call.keywords = [word for word in call.keywords if word.arg != keyword]
@@ -214,6 +208,17 @@ def is_written_out(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("cuda")
 
 
+def without_start(statement: ast.stmt, start: str) -> ast.stmt | None:
+    """The statement without what its ``sum`` starts from; None where no ``sum`` in it starts from that."""
+    tree = copy.deepcopy(statement)
+    for call in calls_in(tree):
+        given = [*call.args[1:], *(word.value for word in call.keywords)]
+        if isinstance(call.func, ast.Name) and call.func.id == "sum" and [spell(value) for value in given] == [start]:
+            call.args, call.keywords = call.args[:1], []
+            return tree
+    return None
+
+
 def without_host_copies(made: ast.stmt) -> ast.stmt | None:
     """The statement without ``.cpu()`` and ``.to("cpu")``; None where it has none."""
     stripped: ast.stmt = _Stripping().visit(copy.deepcopy(made))
@@ -245,18 +250,39 @@ def kept_by(statement: ast.stmt) -> tuple[str, ast.expr] | None:
     return ast.unparse(target), kept
 
 
-def detached(line: str) -> str:
-    """A line that keeps a tensor, with ``.detach()`` behind the tensor; empty for other lines."""
-    statement = parse_line(line)
-    found = kept_by(statement) if statement is not None else None
-    if statement is None or found is None or isinstance(found[1], (ast.List, ast.Dict, ast.Tuple)):
+def detached(statement: ast.stmt) -> str:
+    """A statement that keeps a tensor, with ``.detach()`` behind the tensor; empty for other statements."""
+    tree = copy.deepcopy(statement)
+    found = kept_by(tree)
+    if found is None or isinstance(found[1], (ast.List, ast.Dict, ast.Tuple)):
         return ""
-    text = ast.unparse(found[1])
-    simple = isinstance(found[1], (ast.Name, ast.Attribute, ast.Subscript, ast.Call))
-    head, _, tail = ast.unparse(statement).rpartition(text)
-    return f"{head}{text if simple else f'({text})'}.detach(){tail}"
+    kept = ast.Call(ast.Attribute(found[1], "detach", ast.Load()), [], [])
+    if isinstance(tree, ast.Expr):
+        tree.value.args[-1] = kept  # type: ignore[attr-defined]
+    else:
+        tree.value = kept  # type: ignore[attr-defined]
+    return spell(tree)
 
 
-def spell(tree: ast.stmt | ast.expr) -> str:
-    """The text of a statement or expression."""
-    return ast.unparse(ast.fix_missing_locations(tree)).replace("'", '"')
+def spell(node: ast.AST) -> str:
+    """The text of a statement or expression, with double quotes and without doubled parentheses where Python allows."""
+    text = plain = ast.unparse(ast.fix_missing_locations(node))
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.GeneratorExp):
+            written = ast.unparse(inner)
+            plain = plain.replace(f"({written})", written)
+    for better in (plain.replace("'", '"'), plain):
+        if better == text or _means_the_same(better, text):
+            return better
+    return text
+
+
+def _means_the_same(text: str, other: str) -> bool:
+    read = parse_text(text)
+    return read is not None and ast.dump(read) == ast.dump(ast.parse(other))
+
+
+def quoted(text: str) -> str:
+    """A text as Python has it, in double quotes where it can."""
+    simple = text.isprintable() and '"' not in text and "\\" not in text
+    return f'"{text}"' if simple else repr(text)

@@ -13,9 +13,10 @@ from lightning_devcheck._naming import keeping_line
 from lightning_devcheck._policy import Expectation
 from lightning_devcheck._records import Finding, Origin
 from lightning_devcheck._rules import make_finding
-from lightning_devcheck._scan import spell_path, unregistered
-from lightning_devcheck._source import attribute_origin
+from lightning_devcheck._scan import unregistered
+from lightning_devcheck._source import attribute_origin, statement_at
 from lightning_devcheck._statements import detached
+from lightning_devcheck._tree import attribute_of, spell_path
 
 # what needs a look at all of the module or all optimizer state is done at full checks up to this batch
 MAX_BATCH = 8
@@ -55,7 +56,7 @@ def inspect_training(
 
 def parameter_names(module: torch.nn.Module) -> dict[int, str]:
     """The name of each parameter as typed, by the parameter's id."""
-    return {id(parameter): spell_path(name) for name, parameter in module.named_parameters()}
+    return {id(parameter): spell_path(module, name) for name, parameter in module.named_parameters()}
 
 
 def optimized_ids(optimizers: Iterable[Any], module: torch.nn.Module) -> frozenset[int]:
@@ -78,7 +79,7 @@ def replaced_parameters(
     if before.keys() <= set(map(id, owned_tensors(module)[0])):
         return  # every one is the module's still: the usual case, without the names
     now = dict(module.named_parameters())
-    names = {spell_path(name): name for name in now}
+    names = {spell_path(module, name): name for name in now}
     for key, name in before.items():
         new = now.get(names.get(name, ""))
         if key in optimized and new is not None and id(new) != key and id(new) not in optimized:
@@ -120,27 +121,27 @@ def kept_graphs(module: torch.nn.Module, first_node: int) -> Iterator[Finding]:
         first_node: The number of the first graph node of this batch.
     """
     kept = [(place.name, place.value, place.origin) for place in unregistered(module)]
-    kept += [(spell_path(name), buffer, None) for name, buffer in module.named_buffers()]
+    kept += [(spell_path(module, name), buffer, None) for name, buffer in module.named_buffers()]
     told: set[str] = set()
     for name, value, origin in kept:
         container = name.partition("[")[0]
         if isinstance(value, torch.Tensor) and container not in told and _is_old(value.grad_fn, first_node):
             told.add(container)
             kept_at = keeping_line(type(module), container.removeprefix("self."))
+            keeping = statement_at(kept_at)
             yield make_finding(
                 "kept-graph",
                 name=container,
                 device=device_of(value),
                 origin=origin or origin_of(module, container),
                 used=kept_at,
-                fix=detached(kept_at.line) if kept_at else "",
+                fix="" if keeping is None else detached(keeping),
             )
 
 
 def origin_of(module: torch.nn.Module, name: str) -> Origin | None:
     """The line that assigns what a name as typed begins with: the attribute of the module itself."""
-    attribute = name.removeprefix("self.").partition(".")[0].partition("[")[0]
-    return attribute_origin(type(module), attribute)
+    return attribute_origin(type(module), attribute_of(name))
 
 
 def _is_old(node: Any, first_node: int) -> bool:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 
+from lightning_devcheck._statements import quoted
 from lightning_devcheck._values import inside, is_a, is_metric, own_attributes, registered
 
 
@@ -60,8 +62,29 @@ class ModuleTree:
 def spell_child(module: torch.nn.Module, key: str) -> str:
     """How a registered part is spelled after its owner's name: ``.proj``, ``[0]``, ``["a"]``."""
     if is_a(module, (torch.nn.ModuleDict, torch.nn.ParameterDict)):
-        return f'["{key}"]'
+        return f"[{quoted(key)}]"
     return f"[{key}]" if key.isdigit() else f".{key}"
+
+
+def attribute_of(name: str) -> str:
+    """The attribute that a name as typed begins with, ``heads`` of ``self.heads["a"].weight``; empty where none is."""
+    found = re.match(r"self\.(\w+)", name)
+    return found[1] if found else ""
+
+
+def spell_path(root: torch.nn.Module, path: str) -> str:
+    """A part of a module as the user types it: ``heads.0.weight`` is ``self.heads[0].weight``, or ``self.heads["0"]…``.
+
+    Args:
+        root: The module.
+        path: The part's fully qualified name.
+    """
+    text, module = "self", root
+    for key in path.split(".") if path else ():
+        text += spell_child(module, key)
+        children = object.__getattribute__(module, "__dict__")["_modules"]
+        module = dict.get(children, key, module)
+    return text
 
 
 def tensors_of(module: torch.nn.Module, name: str = "") -> Iterator[tuple[str, torch.Tensor]]:

@@ -15,6 +15,8 @@ from typing import Any, TypeGuard
 
 import torch
 
+from lightning_devcheck._statements import quoted
+
 PLAIN = frozenset({int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device})
 _PLAIN = frozenset(map(id, PLAIN))
 MAX_ITEMS = 2_000  # of one container; nobody reads a longer list
@@ -246,7 +248,7 @@ def _dict_parts(value: dict[Any, Any]) -> list[tuple[str, Any]]:
     # Lightning's hyper-parameters
     dotted = type.__getattribute__(type(value), "__name__") == "AttributeDict"
     held = [(k, part) for k, part in dict.items(value) if is_exactly(k, str, int)][:MAX_ITEMS]
-    return [(f".{k}" if dotted else (f"[{k}]" if type(k) is int else f'["{k}"]'), part) for k, part in held]
+    return [(f".{k}" if dotted else (f"[{k}]" if type(k) is int else f"[{quoted(k)}]"), part) for k, part in held]
 
 
 def _closure_parts(function: types.FunctionType) -> list[tuple[str, Any]]:

@@ -14,7 +14,7 @@ from tests.helpers.density import broken_limits, tokens_by_statement
 
 PACKAGE = Path(lightning_devcheck.__file__).parent
 LAYERS = (
-    ("_version", "_records", "_compat", "_statements"),
+    ("_version", "_records", "_compat", "_statements", "_torch_names"),
     ("_assignments", "_case"),
     ("_places",),
     ("_moves",),

@@ -36,6 +36,7 @@ from tests.helpers.mistakes import (
     RoundTrip,
     StateLeftBehind,
 )
+from tests.helpers.source import is_marked
 from tests.helpers.training import QUIET, Clean, make_loader, make_trainer
 
 
@@ -59,8 +60,8 @@ def test_each_mistake_is_named(model):
 def test_each_mistake_has_its_line(model):
     """The finding points at the line of the mistake, in its origin or its use, where any line is known."""
     findings = fit(model, DeviceCheck("ignore"), batches=1).findings
-    lines = [place.line for finding in findings for place in (finding.origin, finding.used) if place is not None]
-    assert not lines or any("# BUG" in line for line in lines)
+    places = [place for finding in findings for place in (finding.origin, finding.used) if place is not None]
+    assert not places or any(map(is_marked, places))
 
 
 def test_part_moved_away_is_found_where_no_forward_fails():
@@ -83,7 +84,7 @@ def test_a_kept_graph_is_named(model):
     """A loss kept with its graph is named at the second batch, with the attribute, its line and a fix."""
     findings = fit(model, DeviceCheck("ignore"), batches=4).findings
     assert {(finding.rule, finding.name) for finding in findings} == model.expected
-    assert all("# BUG" in finding.origin.line for finding in findings)
+    assert all(is_marked(finding.origin) for finding in findings)
     assert all(model.fix == finding.fix for finding in findings)
 
 

@@ -91,8 +91,8 @@ def test_a_parameter_that_was_never_materialized():
     model = nn.ModuleDict({"body": nn.Linear(2, 1), "head": nn.Linear(2, 1, device="meta")})
     report = check_devices(model["body"](torch.ones(3, 2)).mean(), model)
     (finding,) = report.findings
-    assert (finding.rule, finding.name) == ("meta-parameter", "self.head")
-    assert finding.what == "self.head is on meta: it was never materialised"
+    assert (finding.rule, finding.name) == ("meta-parameter", 'self["head"]')
+    assert finding.what == 'self["head"] is on meta: it was never materialised'
 
 
 def test_a_module_without_parameters():

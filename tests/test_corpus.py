@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
-import sys
 import warnings
 from pathlib import Path
 
@@ -12,21 +10,13 @@ import pytest
 from torch.utils.data import DataLoader
 
 from lightning_devcheck import explain, simulate_cuda
+from tests.helpers.source import is_marked, load
 from tests.helpers.training import make_trainer
 
 FOLDER = Path(__file__).parents[2] / "shared" / "corpus" / "cases"
 # needs a second device for the model, not for the process: the batch is already where the target should be
 ELSEWHERE = {"068_model_parallel_target"}
 CASES = sorted(path for path in FOLDER.glob("*.py") if path.stem not in ELSEWHERE) if FOLDER.is_dir() else []
-
-
-def load(path):
-    """The case as a module."""
-    spec = importlib.util.spec_from_file_location(f"corpus_{path.stem}", path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 def plain(name):
@@ -43,7 +33,7 @@ def starts(name, other):
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
 def test_case_that_raises(path):
     """`explain` names the culprit and its line."""
-    case = load(path)
+    case = load(path, f"corpus_{path.stem}")
     if "error" not in case.EXPECT["outcome"] or case.EXPECT.get("needs_nccl"):
         pytest.skip("raises nothing in one process")
     with simulate_cuda(devices=2), warnings.catch_warnings():
@@ -53,7 +43,6 @@ def test_case_that_raises(path):
         with pytest.raises(RuntimeError) as caught:
             trainer.fit(case.Model(), data)
         (finding,) = explain(caught.value).findings
-    lines = [place.line for place in (finding.origin, finding.used) if place is not None]
-    assert any("# BUG" in line for line in lines), lines
+    assert is_marked(finding.origin) or is_marked(finding.used), finding
     name, culprit = plain(finding.name), plain(case.EXPECT["culprit"])
     assert starts(name, culprit) or starts(culprit, name), name

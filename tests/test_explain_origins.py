@@ -12,6 +12,7 @@ from torch import nn
 
 from lightning_devcheck import preflight
 from tests.helpers.failing import explained
+from tests.helpers.source import is_marked
 
 
 @functools.cache
@@ -130,7 +131,7 @@ def test_batch_that_the_model_moves_itself():
     """The model's own transfer_batch_to_device is shown, with what to write in it."""
     finding = report_of(HalfMoved).errors[0]
     assert (finding.rule, finding.name) == ("batch-device", 'batch["y"]')
-    assert finding.origin.line.endswith("# BUG")
+    assert is_marked(finding.origin)
     assert finding.why == "The module's own transfer_batch_to_device returns it where it was."
     assert "super().transfer_batch_to_device(batch, device, dataloader_idx)" in finding.fix
 

@@ -12,6 +12,7 @@ from torchmetrics.classification import MulticlassAccuracy
 from lightning_devcheck import preflight
 from lightning_devcheck._naming import name_read
 from lightning_devcheck._records import Origin
+from tests.helpers.source import placed
 
 
 @pytest.mark.parametrize(
@@ -47,9 +48,9 @@ from lightning_devcheck._records import Origin
         ("value = (a,", "value = (a,"),
     ],
 )
-def test_what_a_line_reads(line, name):
+def test_what_a_line_reads(tmp_path, line, name):
     """A host read is named by the expression that is read, or else by its line."""
-    assert name_read(Origin("nowhere.py", 1, line)) == name
+    assert name_read(placed(tmp_path, line)) == name
 
 
 @pytest.mark.parametrize(

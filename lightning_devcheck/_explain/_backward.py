@@ -8,15 +8,14 @@ from typing import Any
 
 import torch
 
-from lightning_devcheck._assignments import spell
-from lightning_devcheck._explain._calls import own_nodes
+from lightning_devcheck._explain._calls import scope_nodes
 from lightning_devcheck._explain._frames import Frame
 from lightning_devcheck._explain._locate import Named
 from lightning_devcheck._explain._messages import Match
 from lightning_devcheck._graph import trace_of, walk
 from lightning_devcheck._records import Origin
-from lightning_devcheck._source import class_body, class_source, line_of, parse
-from lightning_devcheck._statements import is_factory, is_move
+from lightning_devcheck._source import class_body, class_source, origin_at, parse, statements_around
+from lightning_devcheck._statements import is_factory, is_move, spell
 from lightning_devcheck._tree import ModuleTree
 from lightning_devcheck._values import inside, is_tensor, read
 
@@ -72,7 +71,7 @@ def _backward_line(function: type, *, certain: bool) -> Origin | None:
     for node in class_body(*source) if source else ():
         if source and isinstance(node, ast.FunctionDef) and node.name == "backward":
             leaving = _leaving(node, certain)
-            return None if leaving is None else line_of(source[0], leaving.lineno, "backward")
+            return None if leaving is None else origin_at(source[0], leaving, "backward")
     return None
 
 
@@ -92,7 +91,7 @@ def _hooks(name: str | None, frames: Sequence[Frame], root: torch.nn.Module | No
                 leaving = hook is not None and any(is_move(n) or is_factory(n) for n in ast.walk(hook))
                 if leaving and name in (None, "", _hook_name(node)):
                     owner = spell(node.func.value)
-                    yield Named(f"hook on {owner}", line_of(filename, node.lineno), "hook")
+                    yield Named(f"hook on {owner}", origin_at(filename, node), "hook")
 
 
 def _regions(
@@ -108,9 +107,8 @@ def _regions(
     for frame in frames:
         tree = parse(frame.filename) if frame.is_user else None
         if tree is not None:
-            scopes = (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef))
-            around = [n for n in scopes if n.lineno <= frame.lineno <= (n.end_lineno or 0)]
-            yield frame.filename, ast.walk(around[0]) if around else own_nodes(tree), _functions(frame.filename)
+            around = [n for n in statements_around(tree, frame.point) if isinstance(n, ast.FunctionDef)]
+            yield frame.filename, ast.walk(around[0]) if around else scope_nodes(tree), _functions(frame.filename)
 
 
 def _functions(filename: str) -> dict[str, ast.FunctionDef]:
@@ -121,7 +119,7 @@ def _functions(filename: str) -> dict[str, ast.FunctionDef]:
 def _applied(name: str, frames: Sequence[Frame], root: torch.nn.Module | None) -> Origin | None:
     """The line that applies a custom Function, where there is one alone."""
     lines = {
-        line_of(filename, node.lineno)
+        origin_at(filename, node)
         for filename, nodes, _ in _regions(frames, root)
         for node in nodes
         if isinstance(node, ast.Attribute) and node.attr == "apply" and spell(node.value).rpartition(".")[2] == name

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from lightning_devcheck._explain._frames import Frame
-from lightning_devcheck._source import is_installed, parse
+from lightning_devcheck._source import Node, is_installed, parse, position_of, start_of
 from lightning_devcheck._values import MISSING, class_member, is_a, is_exactly
 
 MAX_DEPTH = 4  # of calls in calls
@@ -47,26 +47,26 @@ def returned(function: types.FunctionType) -> list[ast.expr]:
 
 @functools.lru_cache(maxsize=256)
 def _returned(code: types.CodeType) -> list[ast.expr]:
-    node = _definition(code)
+    node = definition(code)
     if node is None:
         return []
     if isinstance(node, ast.Lambda):
         return [node.body]
-    given = [inner for inner in own_nodes(node) if isinstance(inner, (ast.Return, ast.Yield, ast.YieldFrom))]
-    return [inner.value for inner in sorted(given, key=lambda inner: inner.lineno) if inner.value is not None]
+    given = [inner for inner in scope_nodes(node) if isinstance(inner, (ast.Return, ast.Yield, ast.YieldFrom))]
+    return [inner.value for inner in sorted(given, key=start_of) if inner.value is not None]
 
 
-def _definition(code: types.CodeType) -> Definition | None:
+def definition(code: types.CodeType) -> Definition | None:
     tree = parse(code.co_filename)
     for node in ast.walk(tree) if tree else ():
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
-            first = min([node.lineno, *(decorator.lineno for decorator in getattr(node, "decorator_list", []))])
-            if first == code.co_firstlineno and getattr(node, "name", "<lambda>") == code.co_name:
-                return node
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            continue
+        if start_of(node)[0] == code.co_firstlineno and getattr(node, "name", "<lambda>") == code.co_name:
+            return node
     return None
 
 
-def own_nodes(scope: ast.AST) -> Iterator[ast.AST]:
+def scope_nodes(scope: ast.AST) -> Iterator[ast.AST]:
     """Everything in a function or module, but not what is in the functions and classes inside it."""
     pending: list[ast.AST] = list(ast.iter_child_nodes(scope))
     while pending:
@@ -76,8 +76,15 @@ def own_nodes(scope: ast.AST) -> Iterator[ast.AST]:
             pending += ast.iter_child_nodes(node)
 
 
-def frame_inside(function: types.FunctionType, owner: Any, outer: Frame, lineno: int) -> Frame:
-    """A function that has returned, as a frame: its own variables are gone, but ``self`` and the closure are known."""
+def frame_inside(function: types.FunctionType, owner: Any, outer: Frame, at: Node) -> Frame:
+    """A function that has returned, as a frame: its own variables are gone, but ``self`` and the closure are known.
+
+    Args:
+        function: The function.
+        owner: Its ``self``, or `MISSING`.
+        outer: The frame that called it.
+        at: The expression in it that is looked at.
+    """
     names = {} if owner is MISSING else {"self": owner}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
         try:
@@ -85,4 +92,5 @@ def frame_inside(function: types.FunctionType, owner: Any, outer: Frame, lineno:
         except ValueError:  # not assigned yet
             continue
     code = function.__code__
-    return Frame(code.co_filename, lineno, code, names, function.__globals__, depth=outer.depth + 1)
+    position = position_of(at)
+    return Frame(code.co_filename, at.lineno, code, names, function.__globals__, position, outer.depth + 1)

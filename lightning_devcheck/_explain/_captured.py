@@ -8,12 +8,11 @@ import types
 import torch
 
 from lightning_devcheck._explain._bindings import find_binding
-from lightning_devcheck._explain._calls import frame_inside
+from lightning_devcheck._explain._calls import definition, frame_inside
 from lightning_devcheck._explain._frames import Frame
 from lightning_devcheck._explain._mentions import evaluate
 from lightning_devcheck._records import Origin
-from lightning_devcheck._source import line_of
-from lightning_devcheck._statements import parse_line
+from lightning_devcheck._source import origin_at
 from lightning_devcheck._values import MISSING
 
 NOWHERE = (lambda: None).__code__
@@ -28,15 +27,17 @@ def captured_line(root: torch.nn.Module | None, root_name: str, name: str) -> Or
         name: What holds the function, and the variable: ``self.criterion(weight).bias``.
     """
     kept, _, rest = name.partition("(")
-    expression = parse_line(kept)
-    if not rest or not isinstance(expression, ast.Expr):
+    if not rest:
         return None
     outer = Frame("", 0, NOWHERE, {root_name: root}, {})
-    _, function = evaluate(expression.value, outer)
+    _, function = evaluate(ast.parse(kept, mode="eval").body, outer)
     if type(function) is not types.FunctionType:
         return None
-    inner = frame_inside(function, MISSING, outer, function.__code__.co_firstlineno)
+    node = definition(function.__code__)
+    if node is None:
+        return None
+    inner = frame_inside(function, MISSING, outer, node)
     binding = find_binding(inner, rest.partition(")")[0])
     if binding is None or binding.kind != "value" or not binding.function:
         return None
-    return line_of(inner.filename, binding.lineno, binding.function)
+    return origin_at(inner.filename, binding.node, binding.function)

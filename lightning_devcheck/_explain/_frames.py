@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import ast
+import functools
 import itertools
 import linecache
-import textwrap
 import types
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from lightning_devcheck._records import Origin
-from lightning_devcheck._source import is_framework, line_of, parse
+from lightning_devcheck._source import (
+    UNKNOWN,
+    Point,
+    Position,
+    end_of,
+    head_of,
+    innermost,
+    is_framework,
+    line_of,
+    own_nodes,
+    parse,
+)
+from lightning_devcheck._statements import parse_text
 from lightning_devcheck._values import MISSING
 
 MAX_FRAMES = 200
@@ -36,7 +49,7 @@ class Frame:
     code: types.CodeType
     names: dict[str, Any]
     globals: dict[str, Any]
-    position: tuple[int | None, int | None, int | None, int | None] = (None, None, None, None)
+    position: Position = UNKNOWN
     depth: int = 0
 
     @property
@@ -47,48 +60,93 @@ class Frame:
     @property
     def origin(self) -> Origin:
         """The failing line."""
-        return line_of(self.filename, self.lineno, self.code.co_name)
+        return line_of(self.filename, self.lineno, self.code.co_name, self.position)
 
     def lookup(self, name: str) -> Any:
         """A variable's value, or `MISSING`."""
         return self.names.get(name, dict.get(self.globals, name, MISSING))
 
+    @property
+    def point(self) -> Point:
+        """Where the failing expression begins."""
+        return self.lineno, self.position[2] or 0
+
     def failing(self) -> ast.AST | None:
-        """The syntax tree of the failing expression; of its statement where Python does not tell which it is."""
+        """The syntax tree of the failing expression; of its statement where that is all that Python tells."""
+        found = self._find()
+        if found is None:
+            return None
+        statement, expression = found
+        stored = isinstance(getattr(expression, "ctx", None), (ast.Store, ast.Del))
+        return expression if isinstance(expression, ast.expr) and not stored else head_of(statement)
+
+    def statement(self) -> ast.stmt | None:
+        """The syntax tree of the statement around what failed, of a compound one the head."""
+        found = self._find()
+        return None if found is None else head_of(found[0])
+
+    def _find(self) -> tuple[ast.stmt, ast.AST] | None:
+        """The statement in the file, and what failed of it; None where the file is not, or no more, what runs."""
+        tree = parse(self.filename) if self.is_user else _parse_function(self.code)
+        statement = None if tree is None else innermost(tree, (self.lineno, self.position[2]))
+        if statement is None:
+            return None
+        expression = statement if self.position[2] is None else self._expression(statement)
+        if expression is None:
+            return None
+        used = {node.id for node in own_nodes(expression) if isinstance(node, ast.Name)}
+        mangled = {name for name in used if name.startswith("__")}
+        inside = self.position[2] is None and self.code.co_name.startswith("<")  # its statement has other names
+        return (statement, expression) if inside or used - mangled <= _names_in(self.code) else None
+
+    def _expression(self, statement: ast.stmt) -> ast.AST | None:
+        """What stands exactly where the instruction that failed comes from."""
         first, last, start, end = self.position
-        if first is not None and last is not None and start is not None and end is not None:
-            lines = [linecache.getline(self.filename, n).encode() for n in range(first, min(last, first + 200) + 1)]
-            if all(lines):
-                lines[-1] = lines[-1][:end]
-                lines[0] = lines[0][start:]
-                tree = _parse(b"".join(lines).decode(errors="replace"))
-                if tree is not None and not self._is_target(tree):
-                    return tree
-        return self._lambda() or self.statement()
+        found = None
+        for node in own_nodes(statement):
+            ends = (getattr(node, "end_lineno", None), getattr(node, "end_col_offset", None))
+            if ends == (last, end) and (first, start) in _starts(node):
+                found = node
+        return found
 
-    def _lambda(self) -> ast.AST | None:
-        """What a lambda computes, where Python does not tell which expression failed and one alone is on its line."""
-        tree = parse(self.filename) if self.code.co_name == "<lambda>" else None
-        found = [n for n in ast.walk(tree) if isinstance(n, ast.Lambda) and n.lineno == self.lineno] if tree else []
-        return found[0].body if len(found) == 1 else None
 
-    def _is_target(self, tree: ast.AST) -> bool:
-        """Whether storing failed: Python points to the target alone."""
-        body = getattr(tree, "body", [])
-        value = body[0].value if len(body) == 1 and isinstance(body[0], ast.Expr) else None
-        whole = self.statement() if isinstance(value, (ast.Attribute, ast.Subscript)) else None
-        stored = [node for node in ast.walk(whole) if isinstance(node, ast.Assign)] if whole is not None else []
-        return any(ast.unparse(target) == ast.unparse(value) for node in stored for target in node.targets if value)
+def _starts(node: Any) -> list[Point]:
+    """Where Python may say that a node begins: a method that is called on a later line begins at its name."""
+    starts = [(node.lineno, node.col_offset)]
+    named = node.func if isinstance(node, ast.Call) else node
+    if isinstance(named, ast.Attribute):
+        line, column = end_of(named)
+        starts.append((line, column - len(named.attr.encode())))
+    return starts
 
-    def statement(self) -> ast.AST | None:
-        """The syntax tree of the statement around the failing line."""
-        for before, after in itertools.product(range(10), range(10)):
-            first = self.lineno - before
-            text = "".join(linecache.getline(self.filename, n) for n in range(first, self.lineno + after + 1))
-            tree = _parse(text) if first > 0 and text.strip() else None
-            if tree is not None:
-                return tree
-        return None
+
+@functools.lru_cache(maxsize=256)
+def _names_in(code: types.CodeType) -> frozenset[str]:
+    """The names that a function and the functions in it use."""
+    parts = list(_codes(code))
+    groups = (names for part in parts for names in (part.co_names, part.co_varnames, part.co_freevars))
+    return frozenset(itertools.chain(*groups))
+
+
+def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    """A code object and those of the functions in it."""
+    yield code
+    for part in code.co_consts:
+        if isinstance(part, types.CodeType):
+            yield from _codes(part)
+
+
+@functools.lru_cache(maxsize=256)
+def _parse_function(code: types.CodeType) -> ast.Module | None:
+    """The syntax tree of one function of a framework, whose files are long, with the positions that it has there."""
+    first = code.co_firstlineno
+    ends = (end for part in _codes(code) for _, end, *_ in part.co_positions() if end is not None)
+    text = "".join(linecache.getlines(code.co_filename)[first - 1 : max(ends, default=first)])
+    before = "if 1:\n" if text[:1].isspace() else "\n"  # a method's lines are indented
+    tree = parse_text(before + text)
+    if tree is not None:
+        ast.increment_lineno(tree, first - 2)
+    return tree
 
 
 def read_frames(traceback: types.TracebackType | None) -> list[Frame]:
@@ -106,17 +164,16 @@ def read_stack(frame: types.FrameType | None) -> list[Frame]:
     """A frame that runs and those that led to it, outermost first; of very many the innermost."""
     found: list[Frame] = []
     while frame is not None and len(found) < MAX_FRAMES:
-        found.append(_of(frame, frame.f_lineno))
+        found.append(_of(frame, frame.f_lineno, frame.f_lasti))
         frame = frame.f_back
     return found[::-1]
 
 
 def _read(entry: types.TracebackType) -> Frame:
-    position = _position(entry.tb_frame.f_code, entry.tb_lasti)
-    return replace(_of(entry.tb_frame, entry.tb_lineno), position=position)
+    return _of(entry.tb_frame, entry.tb_lineno, entry.tb_lasti)
 
 
-def _of(frame: types.FrameType, lineno: int | None) -> Frame:
+def _of(frame: types.FrameType, lineno: int | None, instruction: int) -> Frame:
     code, local = frame.f_code, frame.f_locals
     plain = type(local) is dict or type(local).__module__ == "builtins"  # exec takes any mapping
     return Frame(
@@ -125,22 +182,11 @@ def _of(frame: types.FrameType, lineno: int | None) -> Frame:
         code=code,
         names=dict(local) if plain else {},
         globals=frame.f_globals,
+        position=_position(code, instruction),
     )
 
 
-def _position(code: types.CodeType, instruction: int) -> tuple[int | None, int | None, int | None, int | None]:
+def _position(code: types.CodeType, instruction: int) -> Position:
     if instruction < 0:
-        return None, None, None, None
-    positions = itertools.islice(code.co_positions(), instruction // 2, None)
-    return next(positions, (None, None, None, None))
-
-
-def _parse(text: str) -> ast.AST | None:
-    text = textwrap.dedent(text).strip().rstrip("\\")
-    header = text.startswith(("if ", "for ", "while ", "with ", "async ", "elif ", "@", "def ", "class "))
-    for attempt in (text, f"({text}\n)", f"{text.removeprefix('el')} pass" if header else text):
-        try:
-            return ast.parse(attempt)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            continue
-    return None
+        return UNKNOWN
+    return next(itertools.islice(code.co_positions(), instruction // 2, None), UNKNOWN)

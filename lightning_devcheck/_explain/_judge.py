@@ -71,7 +71,7 @@ def _metric(scene: Scene) -> Named | None:
                 tensors = list(tensors_of(held, name)) if is_module(held) and is_metric(held) else []
                 for _, state in tensors[:1]:
                     found = scene.search(state, device_of(state)).locate(state) or locate(held, state, name)
-                    line = scene.search(state, None).follow(index, mention.text, frame.lineno).origin
+                    line = scene.search(state, None).follow(index, mention.text).origin
                     return None if found is None else replace(found, origin=found.origin or line)
     return None
 

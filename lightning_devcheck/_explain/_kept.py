@@ -11,8 +11,8 @@ from lightning_devcheck._explain._calls import frame_inside, method_of
 from lightning_devcheck._explain._frames import Frame
 from lightning_devcheck._explain._mentions import evaluate
 from lightning_devcheck._records import Origin
-from lightning_devcheck._source import class_body, class_source, line_of
-from lightning_devcheck._statements import calls_in, parse_line, puts_on_host
+from lightning_devcheck._source import class_body, class_source, statement_at
+from lightning_devcheck._statements import calls_in, puts_on_host
 from lightning_devcheck._values import MISSING, class_member, is_a
 
 if TYPE_CHECKING:
@@ -30,11 +30,9 @@ def saved_line(search: Search, frame: Frame, value: ast.Attribute, name: str) ->
     """
     _, context = evaluate(value.value, frame)
     for function, call in _saves(class_member(type(context), "_forward_cls")):
-        line = line_of(function.__code__.co_filename, call.lineno, function.__name__)
-        inner = frame_inside(function, MISSING, frame, call.lineno)
         for given in sorted(call.args, key=lambda given: ast.unparse(given) != name):
-            made = search.in_returned(inner, given, line)
-            statement = parse_line(made.line) if made is not None else None
+            made = search.in_returned(frame_inside(function, MISSING, frame, given), given)
+            statement = statement_at(made)
             if statement is not None and puts_on_host(statement):
                 return made
     return None

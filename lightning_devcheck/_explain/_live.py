@@ -38,7 +38,7 @@ class Caller:
             if name is None:
                 return None
             search = Search(frames, self._module, tensor, device_of(tensor), expected)
-            return search.follow(last, name, frames[last].lineno)
+            return search.follow(last, name)
 
     def in_its_words(self, finding: Finding, expected: torch.device | None) -> Finding:
         """A finding whose fix uses what the caller has."""

@@ -11,8 +11,16 @@ import torch
 
 from lightning_devcheck._records import Origin
 from lightning_devcheck._scan import unregistered
-from lightning_devcheck._source import attribute_origin, class_body, class_source, line_of, move_line, part_origin
-from lightning_devcheck._statements import is_host_copy, parse_line
+from lightning_devcheck._source import (
+    attribute_origin,
+    class_body,
+    class_source,
+    move_line,
+    origin_at,
+    part_origin,
+    statement_at,
+)
+from lightning_devcheck._statements import is_host_copy, spell
 from lightning_devcheck._tree import ModuleTree, metric_states, spell_child, tensors_of
 from lightning_devcheck._values import inside, is_a, is_metric, is_module
 
@@ -73,7 +81,7 @@ def _state_key(metric: torch.nn.Module, wanted: Any) -> str:
 def _put_on_host(metric: type, key: str) -> Origin | None:
     """The line of a user's metric that copies to the CPU what it keeps in a state."""
     line = part_origin(metric, key, f"self.{key}[0]")
-    made = parse_line(line.line) if line is not None else None
+    made = statement_at(line)
     return line if made is not None and any(is_host_copy(node) for node in ast.walk(made)) else None
 
 
@@ -104,8 +112,8 @@ def _data_line(owner: type, name: str) -> Origin | None:
     """The line of a class that puts other memory into a parameter: ``self.layer.weight.data = tensor``."""
     for source in filter(None, map(class_source, owner.__mro__)):
         for node in class_body(*source):
-            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]).replace("'", '"') == f"{name}.data":
-                return line_of(source[0], node.lineno)
+            if isinstance(node, ast.Assign) and spell(node.targets[0]) == f"{name}.data":
+                return origin_at(source[0], node)
     return None
 
 

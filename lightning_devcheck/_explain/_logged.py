@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from lightning_devcheck._assignments import spell
 from lightning_devcheck._explain._calls import frame_inside, method_of
 from lightning_devcheck._explain._locate import Named
 from lightning_devcheck._explain._scene import Scene
 from lightning_devcheck._records import Finding, Origin
-from lightning_devcheck._source import class_body, class_source, is_host, line_of
+from lightning_devcheck._source import class_body, class_source, is_host, origin_at
+from lightning_devcheck._statements import spell
 from lightning_devcheck._values import MISSING, attribute, bases_of
 
 
@@ -28,9 +28,9 @@ def _finding(scene: Scene, name: str, method: str) -> Finding:
     for line, value in _logs(scene, name, method):
         function = method_of(scene.root, method)
         if function is not None:
-            inner = frame_inside(function, scene.root, scene.frames[-1], line.lineno)
+            inner = frame_inside(function, scene.root, scene.frames[-1], value)
             search = scene.search(None, scene.wrong)
-            made = search.in_returned(inner, value, line)
+            made = search.in_returned(inner, value)
             return scene.make(Named(spell(value), made or line, "local"), None, device=scene.wrong, used=line)
     return scene.make(Named(f'self.log("{name}")', None, "local"), None, device=scene.wrong)
 
@@ -43,7 +43,7 @@ def _logs(scene: Scene, name: str, method: str) -> Iterator[tuple[Origin, ast.ex
                 calls = [call for call in ast.walk(node) if isinstance(call, ast.Call)]
                 for call in calls:
                     for value in _given(call, name):
-                        yield line_of(source[0], call.lineno, method), value
+                        yield origin_at(source[0], call, method), value
 
 
 def _given(call: ast.Call, name: str) -> Iterator[ast.expr]:

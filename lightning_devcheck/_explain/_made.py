@@ -9,13 +9,12 @@ from typing import Any
 
 import torch
 
-from lightning_devcheck._assignments import spell
 from lightning_devcheck._explain._frames import Frame
 from lightning_devcheck._explain._locate import Named
 from lightning_devcheck._explain._mentions import evaluate, makes_tensor
 from lightning_devcheck._records import Origin
-from lightning_devcheck._source import line_of, parse
-from lightning_devcheck._statements import is_host_copy, is_move
+from lightning_devcheck._source import origin_at, parse
+from lightning_devcheck._statements import is_host_copy, is_move, spell
 from lightning_devcheck._values import DATA, is_a
 
 
@@ -59,5 +58,5 @@ def imported(frame: Frame, name: str) -> Origin | None:
         tree = parse(filename)
         for node in tree.body if tree else ():
             if isinstance(node, ast.Assign) and any(getattr(target, "id", "") == name for target in node.targets):
-                return line_of(filename, node.lineno)
+                return origin_at(filename, node)
     return None

@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 
-from lightning_devcheck._assignments import spell
 from lightning_devcheck._devices import device_of
 from lightning_devcheck._explain._calls import CACHED, MAX_DEPTH, frame_inside, getter_of, method_of, returned, unwrap
 from lightning_devcheck._explain._frames import Frame
-from lightning_devcheck._statements import FACTORIES, OLD_FACTORIES, device_argument, is_factory, is_move
+from lightning_devcheck._statements import MAKERS, device_argument, is_factory, is_move, quoted, spell
+from lightning_devcheck._torch_names import meaning_of
 from lightning_devcheck._tree import tensors_of
 from lightning_devcheck._values import (
     GENERATOR,
@@ -146,7 +146,7 @@ def evaluate(node: ast.AST, frame: Frame) -> tuple[str, Any]:
 
 def _item(text: str, base: Any, node: ast.expr, frame: Frame) -> tuple[str, Any]:
     key = _key(node, frame)
-    spelled = f'"{key}"' if type(key) is str else str(key) if type(key) is int else spell(node)
+    spelled = quoted(key) if type(key) is str else str(key) if type(key) is int else spell(node)
     return f"{text}[{spelled}]", item(base, key)
 
 
@@ -174,7 +174,7 @@ def _given_back(text: str, base: Any, function: types.FunctionType, frame: Frame
     results = returned(function) if frame.depth < MAX_DEPTH else []
     if len(results) != 1 or not isinstance(results[0], (ast.Attribute, ast.Subscript)):
         return "", MISSING
-    found, value = evaluate(results[0], frame_inside(function, base, frame, results[0].lineno))
+    found, value = evaluate(results[0], frame_inside(function, base, frame, results[0]))
     return (text + found.removeprefix("self") if found.startswith("self") else found), value
 
 
@@ -202,9 +202,11 @@ def makes_tensor(node: ast.AST, frame: Frame) -> bool:
     if not isinstance(node, ast.Call) or device_argument(node) is not None:
         return False
     _, function = evaluate(node.func, frame)
-    if type(function) is not types.BuiltinFunctionType:
+    name = meaning_of(function).partition(".")[2]
+    if name not in MAKERS:
         return False
-    return function.__name__ in FACTORIES | OLD_FACTORIES and getattr(torch, function.__name__, None) is function
+    node.torch_function = name  # type: ignore[attr-defined]  # an argument, say: the file alone does not tell
+    return True
 
 
 def callees(tree: ast.AST, frame: Frame) -> Iterator[tuple[ast.expr, types.FunctionType, Any]]:

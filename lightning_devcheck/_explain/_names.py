@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 
-from lightning_devcheck._assignments import spell
 from lightning_devcheck._devices import device_of
 from lightning_devcheck._explain._bindings import Binding, base_of, find_binding
 from lightning_devcheck._explain._calls import MAX_DEPTH, frame_inside, returned
@@ -20,7 +19,8 @@ from lightning_devcheck._explain._locate import Named, locate
 from lightning_devcheck._explain._made import gives_data, imported, is_made_on_host, made_in_place, moves
 from lightning_devcheck._explain._mentions import callees, evaluate, makes_tensor, mentions
 from lightning_devcheck._records import Origin
-from lightning_devcheck._source import is_host, line_of, part_origin
+from lightning_devcheck._source import Point, is_host, origin_at, part_origin
+from lightning_devcheck._statements import spell
 from lightning_devcheck._tree import tensors_of
 from lightning_devcheck._values import MISSING, class_member, dims, inside, is_a, is_module
 
@@ -69,7 +69,7 @@ class Search:
         for position in range(len(self.frames) - 1, -1, -1):
             frame = self.frames[position]
             if frame.is_user and frame.names.get(self.root_name) is self.root:
-                return replace(found, origin=self.follow(position, self.root_name, frame.lineno).origin)
+                return replace(found, origin=self.follow(position, self.root_name).origin)
         return found
 
     def _as_typed(self, located: Named, index: int) -> Named:
@@ -79,7 +79,7 @@ class Search:
             names = [name for name, tensor in self._held(frame.failing(), frame) if tensor is self.wanted]
             typed = next((name for name in names if base_of(name) == "self"), located.name)
             if located.name not in names and typed != located.name:
-                return self.follow(index, typed, frame.lineno)
+                return self.follow(index, typed)
         return located
 
     def _in_user_frame(self, position: int) -> Named | None:
@@ -89,8 +89,8 @@ class Search:
             return self.made_here(position)
         name, tensor = found
         if tensor is not self.wanted:
-            return self.locate(tensor) or replace(self, wanted=tensor).follow(position, name, frame.lineno)
-        followed = self.follow(position, name, frame.lineno)
+            return self.locate(tensor) or replace(self, wanted=tensor).follow(position, name)
+        followed = self.follow(position, name)
         return self._as_metric(frame, followed) or followed
 
     def _held(self, tree: ast.AST | None, frame: Frame) -> list[tuple[str, torch.Tensor]]:
@@ -114,8 +114,8 @@ class Search:
                     return replace(found, origin=found.origin or followed.origin)
         return None
 
-    def follow(self, position: int, name: str, lineno: int, steps: int = MAX_STEPS) -> Named:
-        """Follow a name back to the line that decided its device."""
+    def follow(self, position: int, name: str, point: Point | None = None, steps: int = MAX_STEPS) -> Named:
+        """Follow a name, as it is at a point of a frame or where that failed, to the line that decided its device."""
         frame = self.frames[position]
         base = base_of(name)
         owner = frame.lookup(base)
@@ -126,10 +126,10 @@ class Search:
         function = class_member(type(owner), "_forward_cls")
         if is_a(function, type):  # ``ctx``, which a custom Function's forward has filled
             return Named(name, part_origin(function, base_of(name.partition(".")[2]), name), "local")
-        binding = find_binding(frame, name, lineno) if steps else None
+        binding = find_binding(frame, name, point) if steps else None
         if binding is None:
             return Named(name, None, "local")
-        made = line_of(frame.filename, binding.lineno, binding.function)
+        made = origin_at(frame.filename, binding.node, binding.function)
         named = Named(name, made, "local" if binding.function else "global")
         if binding.kind == "argument":
             return self._argument(position, name, made, steps)
@@ -160,7 +160,7 @@ class Search:
                 made_there = None if exact else self.made_here(outer)
                 near = [] if made_there else [text for text, tensor in held if self._is_wrong(tensor)]
                 for text in exact or near[:1]:
-                    return self.follow(outer, text, frame.lineno, steps - 1)
+                    return self.follow(outer, text, None, steps - 1)
                 return made_there or Named(name, made, "local")
         return Named(name, None, "batch")
 
@@ -176,7 +176,7 @@ class Search:
             exact = [name for name, tensor in held if tensor is self.wanted]
             rows = [name for name, tensor in held if self._is_wrong(tensor)]  # a row of a tensor is a new tensor
             for name in exact or rows[:1]:
-                return self.follow(place, name, binding.lineno, steps - 1)
+                return self.follow(place, name, binding.start, steps - 1)
         return self._from_calls(position, binding.value, named, steps) or named
 
     def _evidence(self, position: int, binding: Binding, named: Named, steps: int) -> Named | None:
@@ -191,7 +191,7 @@ class Search:
         held = list(self._others(value, frame, "" if frame.depth else base_of(named.name)))
         for name, tensor in held:
             if tensor is self.wanted:
-                return self.follow(position, name, binding.lineno, steps - 1)
+                return self.follow(position, name, binding.start, steps - 1)
         if any(makes_tensor(node, frame) or moves(node) for node in ast.walk(value)) or isinstance(value, DISPLAYS):
             return named
         for name, tensor in held:
@@ -210,7 +210,7 @@ class Search:
     ) -> Named:
         """The value was computed from a tensor that was on the wrong device already."""
         search = replace(self, wanted=tensor)
-        found = self.locate(tensor) or search.follow(position, name, binding.lineno, steps - 1)
+        found = self.locate(tensor) or search.follow(position, name, binding.start, steps - 1)
         return replace(found, name=named.name) if found.kind == "batch" and binding.unpacked else found
 
     def _derived(self, position: int, binding: Binding, named: Named, steps: int) -> Named | None:
@@ -221,9 +221,9 @@ class Search:
                 continue
             own = node.id == base_of(named.name) and not frame.depth
             if own or frame.lookup(node.id) is MISSING:
-                before = find_binding(frame, node.id, binding.lineno)
-                if before is not None and before.lineno < binding.lineno:
-                    found = self.follow(position, node.id, binding.lineno, steps - 1)
+                before = find_binding(frame, node.id, binding.start)
+                if before is not None and before.start < binding.start:
+                    found = self.follow(position, node.id, binding.start, steps - 1)
                     if found.origin is not None:
                         return replace(found, name=named.name)
         return None
@@ -234,20 +234,20 @@ class Search:
         running = [other.code for other in self.frames]
         for node, function, owner in callees(value, frame) if value and frame.depth < MAX_DEPTH else ():
             for result in returned(function) if function.__code__ not in running else ():
-                inner = frame_inside(function, owner, frame, result.lineno)
+                inner = frame_inside(function, owner, frame, result)
                 search = replace(self, frames=(*self.frames[: position + 1], inner))
-                line = line_of(inner.filename, result.lineno, function.__name__)
+                line = origin_at(inner.filename, result, function.__name__)
                 own = Named(named.name if named else spell(node), line, "local" if named else "call")
-                found = search._evidence(position + 1, Binding("value", result.lineno, result), own, steps - 1)
+                found = search._evidence(position + 1, Binding("value", result, result), own, steps - 1)
                 if found is not None and found.origin is not None and found.kind not in ("registered", "unknown"):
                     return found
         return None
 
-    def in_returned(self, inner: Frame, value: ast.expr, line: Origin) -> Origin | None:
+    def in_returned(self, inner: Frame, value: ast.expr) -> Origin | None:
         """The line that made a value of a function that has returned."""
         search = replace(self, frames=(*self.frames, inner))
-        named = Named("", line, "local")
-        found = search._evidence(len(self.frames), Binding("value", line.lineno, value), named, MAX_STEPS)
+        named = Named("", origin_at(inner.filename, value, inner.code.co_name), "local")
+        found = search._evidence(len(self.frames), Binding("value", value, value), named, MAX_STEPS)
         return None if found is None else found.origin
 
     def _misplaced_module(self, value: ast.expr, frame: Frame) -> str | None:

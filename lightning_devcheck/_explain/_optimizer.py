@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 
-from lightning_devcheck._assignments import spell, targets_of
+from lightning_devcheck._assignments import targets_of
 from lightning_devcheck._explain._locate import Named
 from lightning_devcheck._explain._scene import Scene
-from lightning_devcheck._source import class_body, class_source, line_of, method_line
-from lightning_devcheck._statements import puts_on_host
+from lightning_devcheck._source import class_body, class_source, method_line, origin_at
+from lightning_devcheck._statements import puts_on_host, spell
 from lightning_devcheck._tree import tensors_of
 from lightning_devcheck._values import bases_of, is_a, is_module, namespace
 
@@ -51,7 +51,7 @@ def _lines(owner: type, key: object) -> Iterator[Named]:
             function = node.name if isinstance(node, ast.FunctionDef) else function
             for target in targets_of(node) if puts_on_host(node) else ():
                 if isinstance(target, ast.Subscript) and getattr(target.slice, "value", None) == key:
-                    yield Named(spell(target), line_of(source[0], node.lineno, function), "state")
+                    yield Named(spell(target), origin_at(source[0], node, function), "state")
 
 
 def _named(scene: Scene, optimizer: Any, parameter: torch.Tensor) -> Named:
@@ -60,7 +60,7 @@ def _named(scene: Scene, optimizer: Any, parameter: torch.Tensor) -> Named:
     for index, frame in scene.user_frames:
         for variable, value in frame.names.items():
             if value is optimizer:
-                made = scene.search(None, None).follow(index, variable, frame.lineno).origin
+                made = scene.search(None, None).follow(index, variable).origin
                 return Named(name, made, "optimizer")
     root = scene.root
     return Named(name, None if root is None else method_line(type(root), "configure_optimizers"), "optimizer")

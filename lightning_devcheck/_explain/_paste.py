@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -13,6 +14,7 @@ from lightning_devcheck._explain._bindings import find_binding, takes_self
 from lightning_devcheck._explain._frames import Frame
 from lightning_devcheck._explain._locate import Named
 from lightning_devcheck._records import Origin
+from lightning_devcheck._source import Point, statement_at
 from lightning_devcheck._tree import tensors_of
 from lightning_devcheck._values import has_device, is_a, is_module
 
@@ -36,7 +38,8 @@ def pasteable(fix: str, named: Named, frames: Sequence[Frame], expected: torch.d
     place = next((frame for frame in frames if _is_in(made, frame)), None)
     if "self.device" not in fix or (place is not None and has_device(place.lookup("self"))):
         return fix
-    shaped = re.search(r"\b(?!self\b)([a-z]\w*)\.(?:shape|size\()", made.line) if place is None else None
+    text = _text_at(made)
+    shaped = re.search(r"\b(?!self\b)([a-z]\w*)\.(?:shape|size\()", text) if place is None else None
     other = device_before(place, made, expected) if place is not None else f"{shaped[1]}.device" if shaped else ""
     if other or takes_self(made) or not made.function:
         return fix.replace("self.device", other or "self.device")
@@ -49,13 +52,14 @@ def device_before(frame: Frame, made: Origin, expected: torch.device | None) -> 
     A variable that holds the device goes first, then tensors, then modules; of these what the line mentions, then
     what was made last.
     """
-    found: list[tuple[int, bool, int, str]] = []
+    found: list[tuple[int, bool, Point, str]] = []
+    here, line = (made.lineno, made.column or 0), _text_at(made)
     for name, value in frame.names.items():
         kind, text = _device_in(name, value, expected)
         binding = find_binding(frame, name) if text else None
-        if binding is not None and (binding.kind == "argument" or binding.lineno < made.lineno):
-            mentioned = re.search(rf"\b{name}\b", made.line) is not None
-            found.append((kind, mentioned, binding.lineno, text))
+        if binding is not None and (binding.kind == "argument" or binding.end <= here):
+            mentioned = re.search(rf"\b{name}\b", line) is not None
+            found.append((kind, mentioned, binding.start, text))
     return max(found)[-1] if found else ""
 
 
@@ -68,6 +72,12 @@ def _device_in(name: str, value: Any, expected: torch.device | None) -> tuple[in
     if is_module(value) and (first := next(iter(tensors_of(value)), None)) is not None:
         return (1, f"next({name}.parameters()).device") if device_of(first[1]) == expected else (0, "")
     return 0, ""
+
+
+def _text_at(place: Origin) -> str:
+    """The text of the statement at a place."""
+    statement = statement_at(place)
+    return "" if statement is None else ast.unparse(statement)
 
 
 def _is_in(line: Origin, frame: Frame) -> bool:

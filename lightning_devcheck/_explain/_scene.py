@@ -25,8 +25,8 @@ from lightning_devcheck._explain._paste import device_before, pasteable
 from lightning_devcheck._explain._transfer import added_later, own_transfer
 from lightning_devcheck._records import Finding, Operand, Operator, Origin, describe
 from lightning_devcheck._rules import make_finding
-from lightning_devcheck._source import is_host, is_installed
-from lightning_devcheck._statements import parse_line, spell
+from lightning_devcheck._source import is_host, is_installed, statement_at
+from lightning_devcheck._statements import spell
 from lightning_devcheck._tree import ModuleTree
 from lightning_devcheck._values import dtype_of, is_a, read, registered, shape_of
 
@@ -219,7 +219,7 @@ class Scene:
 
 def _as_assigned(named: Named) -> Named:
     """What a line assigns, where a culprit is called by the module that computed it."""
-    made = parse_line(named.origin.line) if named.origin and named.kind == "registered" else None
+    made = statement_at(named.origin) if named.kind == "registered" else None
     if isinstance(made, ast.Assign) and isinstance(made.value, ast.Call) and spell(made.value.func) == named.name:
         return replace(named, name=spell(made.targets[0]), kind="local")
     return named

@@ -8,16 +8,14 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-from lightning_devcheck._assignments import spell
 from lightning_devcheck._devices import device_of
 from lightning_devcheck._explain._bindings import find_binding
-from lightning_devcheck._explain._frames import Frame
 from lightning_devcheck._explain._locate import Named, locate
 from lightning_devcheck._explain._mentions import evaluate, mentions
 from lightning_devcheck._explain._scene import Scene
 from lightning_devcheck._records import Finding, Origin
-from lightning_devcheck._source import line_of
-from lightning_devcheck._statements import calls_in, device_argument, is_move, parse_line
+from lightning_devcheck._source import origin_at, statement_at
+from lightning_devcheck._statements import calls_in, device_argument, is_move, spell
 from lightning_devcheck._tree import tensors_of
 from lightning_devcheck._values import GENERATOR, is_a, is_module
 
@@ -28,7 +26,7 @@ def _generator(scene: Scene) -> Finding | None:
         for mention in mentions(frame.failing(), frame) if frame.is_user else ():
             if is_a(mention.value, GENERATOR):
                 search = scene.search(mention.value, scene.wrong)
-                named = search.locate(mention.value) or search.follow(index, mention.text, frame.lineno)
+                named = search.locate(mention.value) or search.follow(index, mention.text)
                 return scene.make(named, None)
     return None
 
@@ -48,7 +46,7 @@ def _assigned_data(scene: Scene) -> Finding | None:
 
 
 def _copied(text: str, line: Origin) -> str:
-    statement = parse_line(line.line)
+    statement = statement_at(line)
     return f"{text}.data.copy_({ast.unparse(statement.value)})" if isinstance(statement, ast.Assign) else ""
 
 
@@ -61,7 +59,7 @@ def _host_memory(scene: Scene) -> Finding | None:
         held = [(name, tensor) for name, tensor in scene.mentioned(frame) if device_of(tensor) == found]
         for name, tensor in held[:1]:
             binding = find_binding(frame, name)
-            made = None if binding is None else line_of(frame.filename, binding.lineno, binding.function)
+            made = None if binding is None else origin_at(frame.filename, binding.node, binding.function)
             located = scene.search(tensor, found).locate(tensor)
             called = located or Named(name, made if binding and binding.kind != "argument" else None, "local")
             fix = f"{called.name}.detach().cpu().numpy(), once per logging interval rather than in every step"
@@ -152,8 +150,7 @@ def _refused(scene: Scene) -> tuple[int, str, torch.nn.Module | None]:
 def _made(scene: Scene, index: int, name: str) -> Origin | None:
     if index < 0:
         return None
-    frame: Frame = scene.frames[index]
-    return scene.search(None, None).follow(index, name, frame.lineno).origin
+    return scene.search(None, None).follow(index, name).origin
 
 
 Special = Callable[[Scene], Finding | None]

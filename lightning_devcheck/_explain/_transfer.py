@@ -9,7 +9,7 @@ import torch
 
 from lightning_devcheck._explain._calls import method_of
 from lightning_devcheck._records import Origin
-from lightning_devcheck._source import class_body, class_source, line_of, method_line
+from lightning_devcheck._source import class_body, class_source, method_line, origin_at
 from lightning_devcheck._statements import puts_on_host
 from lightning_devcheck._values import bases_of
 
@@ -32,12 +32,11 @@ def added_later(root: torch.nn.Module | None, name: str) -> Origin | None:
         root: The module.
         name: The part, ``batch["noise"]``; a line that mentions it goes first.
     """
-    words = re.findall(r"[^\W\d]\w*", name)[1:]
+    words = set(re.findall(r"[^\W\d]\w*", name)[1:])
     for source in filter(None, map(class_source, bases_of(type(root)))):
         for method in class_body(*source):
             if isinstance(method, ast.FunctionDef) and method.name == AFTER:
                 simple = [node for node in ast.walk(method) if isinstance(node, ast.stmt) and puts_on_host(node)]
-                lines = [line_of(source[0], node.lineno, AFTER) for node in simple]
-                lines.sort(key=lambda line: not any(re.search(rf"\b{word}\b", line.line) for word in words))
-                return lines[0] if lines else None
+                simple.sort(key=lambda node: words.isdisjoint(re.findall(r"\w+", ast.unparse(node))))
+                return origin_at(source[0], simple[0], AFTER) if simple else None
     return None

@@ -1,0 +1,131 @@
+"""One name for one part: `check_devices`, `explain`, `scan` and `preflight` spell it as the user types it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from lightning_devcheck import DeviceCheck, check_devices, explain, preflight, scan, simulate_cuda
+from lightning_devcheck._tree import attribute_of, spell_path
+from tests.helpers.training import Clean, make_loader
+
+
+def scales(count=1):
+    """Parameters of the right size."""
+    return [nn.Parameter(torch.ones(4)) for _ in range(count)]
+
+
+# what holds the part, how the part is typed, how it is reached
+PARTS = [
+    (lambda: nn.ModuleDict({"b": nn.Linear(4, 4)}), '["b"].weight'),
+    (lambda: nn.ModuleDict({"it's": nn.Linear(4, 4)}), '["it\'s"].weight'),
+    (lambda: nn.ModuleDict({'say "b"': nn.Linear(4, 4)}), "['say \"b\"'].weight"),
+    (lambda: nn.ModuleDict({"0": nn.Linear(4, 4)}), '["0"].weight'),
+    (lambda: nn.ModuleDict({"a b": nn.ModuleList([nn.Linear(4, 4)])}), '["a b"][0].weight'),
+    (lambda: nn.ModuleList([nn.ModuleDict({"b": nn.Linear(4, 4)})]), '[0]["b"].weight'),
+    (lambda: nn.Sequential(nn.Linear(4, 4)), "[0].weight"),
+    (lambda: nn.ParameterDict({"b": scales()[0]}), '["b"]'),
+    (lambda: nn.ParameterDict({"not a name": scales()[0]}), '["not a name"]'),
+    (lambda: nn.ParameterList(scales()), "[0]"),
+]
+IDS = [typed for _, typed in PARTS]
+
+
+class Parts(Clean):
+    """A model that uses one part, which stays on the CPU."""
+
+    make = typed = None
+
+    def __init__(self):
+        super().__init__()
+        self.heads = type(self).make()
+
+    def on_train_start(self):
+        for tensor in self.heads.parameters():
+            tensor.data = tensor.data.cpu()
+
+    def weight(self):
+        return eval(f"self.heads{self.typed}")
+
+    def training_step(self, batch, batch_idx):
+        part = self.weight()
+        return F.mse_loss(self.net(batch), batch) + (batch * part).mean()
+
+
+def model_of(make, typed):
+    """A class whose part is made and typed so."""
+    return type("Model", (Parts,), {"make": staticmethod(make), "typed": typed, "__module__": __name__})
+
+
+@pytest.mark.parametrize(("make", "typed"), PARTS, ids=IDS)
+def test_check_devices(make, typed):
+    """`check_devices` names the part that was never materialised: a layer, or a parameter by itself."""
+    model = nn.Module()
+    model.net, model.heads = nn.Linear(4, 4), make().to("meta")
+    findings = check_devices(model.net(torch.ones(2, 4)).mean(), model).findings
+    expected = f"self.heads{typed}".removesuffix(".weight")
+    assert [(finding.rule, finding.name) for finding in findings] == [("meta-parameter", expected)]
+
+
+@pytest.mark.parametrize(("make", "typed"), PARTS, ids=IDS)
+def test_explain(make, typed):
+    """`explain` names the part that met the batch."""
+    with simulate_cuda(devices=1):
+        model = model_of(make, typed)()
+        model.net.to("cuda")
+        with pytest.raises(RuntimeError) as caught:
+            model.training_step(torch.ones(2, 4, device="cuda"), 0)
+        (finding,) = explain(caught.value, model).findings
+    assert finding.name == f"self.heads{typed}"
+
+
+@pytest.mark.parametrize(("make", "typed"), PARTS, ids=IDS)
+def test_preflight(make, typed):
+    """`preflight` names the part that was moved back to the CPU."""
+    findings = preflight(model_of(make, typed), make_loader(2), devices=1, steps=1).findings
+    assert f"self.heads{typed}" in [finding.name for finding in findings]
+
+
+def test_scan():
+    """`scan` spells a part of a module as the others do."""
+    model = nn.Module()
+    model.heads = nn.ModuleDict({"b": nn.Linear(4, 4), "it's": nn.Linear(4, 4)})
+    model.heads["b"].mask = torch.ones(4)
+    model.heads["it's"].rows = {'say "a"': torch.ones(4)}
+    names = [finding.name for finding in scan(model).findings]
+    assert names == ['self.heads["b"].mask', 'self.heads["it\'s"].rows[\'say "a"\']']
+
+
+@pytest.mark.parametrize(
+    "allowed",
+    ['heads["b"].*', "heads['b'].weight", "heads.b.weight", "self.heads*", "*weight"],
+)
+def test_what_is_allowed_is_written_in_either_way(allowed):
+    """``allow`` takes the name as typed and as torch has it."""
+    check = DeviceCheck(allow=[allowed.replace("'", '"')])
+    assert check._allows('self.heads["b"].weight', torch.device("cpu"))
+    assert not check._allows('self.tails["b"].bias', torch.device("cpu"))
+
+
+@pytest.mark.parametrize("allowed", ["layers[0].*", "layers.0.*", "layers[[]0].*"])
+def test_number_that_is_allowed(allowed):
+    """A number in brackets is a part of the name."""
+    check = DeviceCheck(allow=[allowed])
+    assert check._allows("self.layers[0].weight", torch.device("cpu"))
+    assert not check._allows("self.layers[1].weight", torch.device("cpu"))
+
+
+def test_path_of_the_root():
+    """The root itself is ``self``; a root that is a container has its parts as it has them."""
+    assert spell_path(nn.Linear(1, 1), "") == "self"
+    assert spell_path(nn.ModuleDict({"a": nn.Linear(1, 1)}), "a.weight") == 'self["a"].weight'
+
+
+@pytest.mark.parametrize(
+    ("name", "attribute"), [("self.heads[0].weight", "heads"), ("self.net.weight", "net"), ('self["a"]', ""), ("w", "")]
+)
+def test_attribute_that_a_name_begins_with(name, attribute):
+    """A name begins with an attribute of the module, or with none."""
+    assert attribute_of(name) == attribute
