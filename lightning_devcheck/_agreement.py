@@ -147,8 +147,7 @@ class Notice:
         self._closed.set()
         if exception is None or isinstance(exception, DeviceMismatchError) or self.report is None:
             return
-        if hasattr(exception, "add_note"):
-            exception.add_note(f"\nAnother process has stopped the run:\n{self.report}")
+        exception.add_note(f"\nAnother process has stopped the run:\n{self.report}")
 
     def _listen(self) -> None:
         try:

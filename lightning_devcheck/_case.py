@@ -5,9 +5,6 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
-# the methods of a module that run before Lightning moves it
-BUILDERS = ("__init__", "__post_init__", "configure_model", "setup")
-
 
 @dataclass(frozen=True, slots=True)
 class Case:

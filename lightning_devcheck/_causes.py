@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator
 
-from lightning_devcheck._case import BUILDERS, Case, is_class
+from lightning_devcheck._case import Case, is_class
 from lightning_devcheck._moves import (
     discarded_move,
     early_move,
@@ -29,6 +29,7 @@ from lightning_devcheck._places import (
 from lightning_devcheck._records import Origin
 from lightning_devcheck._source import is_building, line_of, statement_at
 from lightning_devcheck._statements import (
+    BUILDERS,
     HERE,
     calls_in,
     calls_torch,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 import re
 
-from lightning_devcheck._case import BUILDERS, Case, is_class
+from lightning_devcheck._case import Case, is_class
 from lightning_devcheck._statements import (
+    BUILDERS,
     HERE,
     calls_in,
     is_factory,

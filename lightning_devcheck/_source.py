@@ -14,9 +14,8 @@ import types
 from collections.abc import Iterable, Iterator
 
 from lightning_devcheck._assignments import ANY, Assignment, read_assignments, targets_of
-from lightning_devcheck._case import BUILDERS
 from lightning_devcheck._records import Origin
-from lightning_devcheck._statements import is_move, parse_text
+from lightning_devcheck._statements import BUILDERS, is_move, parse_text
 from lightning_devcheck._torch_names import mark_torch_calls
 
 FRAMEWORKS = (

@@ -17,6 +17,8 @@ OLD_FACTORIES = frozenset({"Tensor", "FloatTensor", "DoubleTensor", "HalfTensor"
 OLD_FACTORIES |= {"BoolTensor", "from_numpy", "frombuffer", "normal"}
 MAKERS = FACTORIES | OLD_FACTORIES
 TORCH = ("torch", "th")
+# the methods of a module that run before Lightning moves it
+BUILDERS = ("__init__", "__post_init__", "configure_model", "setup")
 MOVES = ("to", "cuda", "cpu")
 HERE = "self.device"
 _SETTING = re.compile(
