@@ -129,7 +129,6 @@ EXEMPT = frozenset(
         "_simulate/_patch.py",
         "_simulate/_placing.py",
         "_simulate/_rules.py",
-        "_simulate/_selections.py",
         "_simulate/_sparse.py",
         "_simulate/_state.py",
         "_simulate/_tensor.py",

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from lightning_devcheck import simulate_cuda
-from lightning_devcheck._simulate._rules import rule_of
+from lightning_devcheck._simulate._plan import PLANS
 from lightning_devcheck._simulate._state import active
 from tests.helpers.training import Clean, make_loader, make_trainer
 
@@ -312,7 +312,7 @@ def test_a_tensor_that_outlives_the_simulation_says_so():
 )
 def test_rules_come_from_the_operator_table(operator, kind):
     """The device rule of an operator is what the installed torch's own table says."""
-    assert rule_of(operator).kind == kind
+    assert PLANS[operator].devices == kind
 
 
 def _returning(where):

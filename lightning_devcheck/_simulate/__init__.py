@@ -10,21 +10,22 @@ import torch
 from lightning_devcheck._simulate._answers import answer_stand_ins
 from lightning_devcheck._simulate._autocast import Casts, note_autocast
 from lightning_devcheck._simulate._backward import backward_stand_ins
-from lightning_devcheck._simulate._batch_norm import synchronised_batch_norm
 from lightning_devcheck._simulate._compat import remember_originals
 from lightning_devcheck._simulate._cuda import cuda_stand_ins
 from lightning_devcheck._simulate._distributed import distributed_stand_ins
-from lightning_devcheck._simulate._formulas import formulas
+from lightning_devcheck._simulate._kernels import kernels
 from lightning_devcheck._simulate._lazy import lazy_stand_ins
 from lightning_devcheck._simulate._load import load_stand_ins
 from lightning_devcheck._simulate._modes import FunctionMode
 from lightning_devcheck._simulate._module import module_stand_ins
 from lightning_devcheck._simulate._nested import nested_stand_ins
 from lightning_devcheck._simulate._operator_mode import OperatorMode
+from lightning_devcheck._simulate._operators import run
 from lightning_devcheck._simulate._patch import Patches
 from lightning_devcheck._simulate._state import Simulation, active, start, stop
 from lightning_devcheck._simulate._tensor import rebuild
 from lightning_devcheck._simulate._types import type_stand_ins
+from lightning_devcheck._simulate._valueless import run_without_values
 from lightning_devcheck._simulate._warning_lines import warnings_at_callers
 
 
@@ -69,7 +70,7 @@ def simulate_cuda(devices: int = 2, *, values: bool = True) -> Iterator[None]:
     _refuse(devices)
     _start_autograd()
     remember_originals()
-    simulation = Simulation(devices, values=values)
+    simulation = Simulation(devices, run if values else run_without_values, values)
     conversion = torch.__future__.get_overwrite_module_params_on_conversion()
     functions, casts = FunctionMode(simulation), Casts()
     stand_ins = [*cuda_stand_ins(simulation), *distributed_stand_ins(), *module_stand_ins()]
@@ -80,7 +81,7 @@ def simulate_cuda(devices: int = 2, *, values: bool = True) -> Iterator[None]:
         *casts.stand_ins(),
     ]
     stand_ins += [*type_stand_ins(), *lazy_stand_ins(), *answer_stand_ins(), *nested_stand_ins()]
-    with Patches(stand_ins), casts.installed(), formulas(), synchronised_batch_norm(), warnings_at_callers():
+    with Patches(stand_ins), casts.installed(), kernels(), warnings_at_callers():
         start(simulation)
         note_autocast()
         # Module.to replaces parameters: the other way, swapping, fails on weak references

@@ -23,7 +23,7 @@ def _parsing(original: Callable[..., Any]) -> Callable[..., Any]:
     """What ``Module.to`` makes of its arguments: another tensor stands for its device and dtype."""
 
     @functools.wraps(original)
-    def parse(*args: Any, **kwargs: Any) -> Any:
+    def parse(*args: object, **kwargs: object) -> Any:
         other = args[0] if args else kwargs.get("tensor")
         if isinstance(other, SimulatedTensor):
             args, kwargs = (other.device, other.dtype, *args[1:]), {}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import re
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,26 +17,25 @@ from typing import Any
 import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from lightning_devcheck._simulate._arguments import Args, Kwargs, by_name, call_changed, tensors_in
 from lightning_devcheck._simulate._compat import (
     AUTOCAST_KEY,
+    Operator,
     below_autocast,
     kernels_for,
     scoped_library,
 )
+from lightning_devcheck._simulate._rules import TABLE, Cast, Row
 from lightning_devcheck._simulate._state import active, running
 from lightning_devcheck._simulate._tensor import SimulatedTensor
 
 HEADER = Path(torch.__file__).parent / "include/ATen/autocast_mode.h"
-LISTS = {
+LISTS: dict[str, Cast] = {
     "AT_FORALL_LOWER_PRECISION_FP": "lower",
     "AT_FORALL_FP32": "full",
     "AT_FORALL_FP32_SET_OPT_DTYPE": "dtype",
     "AT_FORALL_PROMOTE": "promote",
 }
-# a list of its own in the header: the result's dtype becomes an argument of another overload
-APPENDED = {"norm.Scalar": "norm.ScalarOpt_dtype", "norm.ScalarOpt_dim": "norm.ScalarOpt_dim_dtype"}
-# cuDNN's recurrent layers, one operator each, run in the lower precision as a whole
-RECURRENT = [f"{kind}.{form}" for kind in ("lstm", "gru", "rnn_tanh", "rnn_relu") for form in ("input", "data")]
 BANNED = (
     "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast.\n"
     "Many models use a sigmoid layer right before the binary cross entropy layer.\n"
@@ -47,9 +46,9 @@ BANNED = (
 
 
 @functools.cache
-def policies() -> dict[str, str]:
+def policies() -> dict[str, Cast]:
     """How each operator is cast: to the ``lower`` or the ``full`` precision, by its ``dtype``, or ``promote``."""
-    found = {}
+    found: dict[str, Cast] = {}
     text = HEADER.read_text(encoding="utf-8") if HEADER.exists() else ""
     for name, policy in LISTS.items():
         body = re.search(rf"#define {name}\(_\)((?:.*\\\n)*.*\n)", text)
@@ -72,12 +71,12 @@ class Casts:
     @contextmanager
     def installed(self) -> Iterator[None]:
         """Put the kernels in torch's place."""
-        known = {**policies(), **dict.fromkeys(RECURRENT, "lower")}
+        special = [name.removeprefix("aten::") for name, row in TABLE.items() if "cast" in row]
         with scoped_library() as library:
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", message=r"[\s\S]*Overriding a previously registered kernel")
-                for name in {*kernels_for(AUTOCAST_KEY), *RECURRENT}:
-                    kernel = self._kernel(name, known.get(name, ""))
+                for name in {*kernels_for(AUTOCAST_KEY), *special}:
+                    kernel = self._kernel(name)
                     if kernel is not None:
                         library.impl(name, kernel, AUTOCAST_KEY)
             yield
@@ -99,36 +98,43 @@ class Casts:
         yield torch, "clear_autocast_cache", clear_autocast_cache
         yield torch, "set_autocast_enabled", set_autocast_enabled
 
-    def _kernel(self, name: str, policy: str) -> Callable[..., Any] | None:
-        if name == "binary_cross_entropy":
-            return _banned
-        if name in APPENDED:
-            return _below(_appending(_overload(APPENDED[name])))
-        makers = {"lower": self._to_lower, "full": self._to_full, "promote": self._promoting, "dtype": _with_dtype}
-        return _below(makers[policy](_overload(name))) if policy else None
+    def _kernel(self, name: str) -> Callable[..., Any] | None:
+        row = TABLE.get(f"aten::{name}", Row())
+        if "with_dtype" in row:
+            return _below(_appending(_overload(row["with_dtype"])))
+        match row.get("cast", policies().get(name)):
+            case "lower":
+                return _below(self._to_lower(_overload(name)))
+            case "full":
+                return _below(self._to_full(_overload(name)))
+            case "promote":
+                return _below(self._promoting(_overload(name)))
+            case "dtype":
+                return _below(_with_dtype(_overload(name)))
+            case "banned":
+                return _banned
+        return None
 
-    def _to_lower(self, operator: Any) -> Callable[..., Any]:
+    def _to_lower(self, operator: Operator) -> Callable[..., Any]:
         return lambda *args, **kwargs: self._call(operator, args, kwargs, torch.get_autocast_dtype("cuda"))
 
-    def _to_full(self, operator: Any) -> Callable[..., Any]:
+    def _to_full(self, operator: Operator) -> Callable[..., Any]:
         return lambda *args, **kwargs: self._call(operator, args, kwargs, torch.float32)
 
-    def _promoting(self, operator: Any) -> Callable[..., Any]:
+    def _promoting(self, operator: Operator) -> Callable[..., Any]:
         def kernel(*args: Any, **kwargs: Any) -> Any:
-            full = any(tensor.dtype is torch.float32 for tensor in _eligible_in((*args, *kwargs.values())))
+            eligible = filter(_is_eligible, tensors_in(*args, *kwargs.values()))
+            full = any(tensor.dtype is torch.float32 for tensor in eligible)
             dtype = torch.float32 if full else torch.get_autocast_dtype("cuda")
             return self._call(operator, args, kwargs, dtype)
 
         return kernel
 
-    def _call(self, operator: Any, args: Sequence[Any], kwargs: dict[str, Any], dtype: torch.dtype) -> Any:
-        cast = [self._cast(value, dtype) for value in args]
-        return operator(*cast, **{name: self._cast(value, dtype) for name, value in kwargs.items()})
+    def _call(self, operator: Operator, args: Args, kwargs: Kwargs, dtype: torch.dtype) -> Any:
+        return call_changed(operator, args, kwargs, functools.partial(self._cast, dtype=dtype))
 
     def _cast(self, value: Any, dtype: torch.dtype) -> Any:
         """The argument in another precision; weights are cast once, so that their gradients add up before the cast."""
-        if isinstance(value, (list, tuple)):
-            return [self._cast(item, dtype) for item in value]
         if not _is_eligible(value) or value.dtype is dtype:
             return value
         lower = dtype is torch.get_autocast_dtype("cuda") and _is_weight(value)
@@ -157,16 +163,8 @@ def note_autocast() -> None:
         simulation.here.casts = torch.is_autocast_enabled("cuda")
 
 
-def _is_eligible(value: Any) -> bool:
+def _is_eligible(value: object) -> bool:
     return isinstance(value, SimulatedTensor) and value.is_floating_point() and value.dtype is not torch.float64
-
-
-def _eligible_in(values: Sequence[Any]) -> Iterator[torch.Tensor]:
-    for value in values:
-        if isinstance(value, (list, tuple)):
-            yield from _eligible_in(value)
-        elif _is_eligible(value):
-            yield value
 
 
 def _is_weight(tensor: torch.Tensor) -> bool:
@@ -188,7 +186,7 @@ def _below(kernel: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _with_dtype(operator: Any) -> Callable[..., Any]:
+def _with_dtype(operator: Operator) -> Callable[..., Any]:
     """Leave the argument as it is and ask for a float32 result, unless another one is asked for."""
     position = next(i for i, argument in enumerate(operator._schema.arguments) if argument.name == "dtype")
 
@@ -201,22 +199,23 @@ def _with_dtype(operator: Any) -> Callable[..., Any]:
     return kernel
 
 
-def _appending(operator: Any) -> Callable[..., Any]:
+def _appending(operator: Operator) -> Callable[..., Any]:
     """``norm``: the overload that takes the result's dtype."""
     names = [argument.name for argument in operator._schema.arguments]
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
         dtype = torch.float32 if _is_eligible(args[0]) else args[0].dtype
-        given = {"p": 2, **dict(zip(names, args, strict=False)), **kwargs, "dtype": dtype}
+        given = {"p": 2, **by_name(names, args, kwargs), "dtype": dtype}
         return operator(*(given.get(name, False) for name in names if name != "dtype"), dtype=dtype)
 
     return kernel
 
 
-def _banned(*args: Any, **kwargs: Any) -> Any:
+def _banned(*args: object, **kwargs: object) -> None:
     raise RuntimeError(BANNED)
 
 
-def _overload(name: str) -> Any:
+def _overload(name: str) -> Operator:
     packet, _, overload = name.partition(".")
-    return getattr(getattr(torch.ops.aten, packet), overload or "default")
+    found: Operator = getattr(getattr(torch.ops.aten, packet), overload or "default")
+    return found

@@ -2,29 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import torch
 
-from lightning_devcheck._simulate._compat import scoped_library
-
 Statistics = tuple[torch.Tensor, torch.Tensor]
-
-
-@contextmanager
-def synchronised_batch_norm() -> Iterator[None]:
-    """Give torch the operators for the time of the context."""
-    with scoped_library() as library:
-        for kernel in (
-            batch_norm_stats,
-            batch_norm_gather_stats_with_counts,
-            batch_norm_elemt,
-            batch_norm_backward_reduce,
-            batch_norm_backward_elemt,
-        ):
-            library.impl(kernel.__name__, kernel, "CompositeExplicitAutograd")
-        yield
 
 
 def _dims(tensor: torch.Tensor) -> list[int]:

@@ -2,33 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from lightning_devcheck._simulate._arguments import Args, Kwargs, map_nested, tensors_in
 from lightning_devcheck._simulate._compat import box_work, unbox_work
-from lightning_devcheck._simulate._placing import tensors_of
-
-# tensors that hold a part for each process; the others of these operators hold one part
-WHOLE = {"c10d::_allgather_base_": (0,), "c10d::_reduce_scatter_base_": (1,), "c10d::alltoall_base_": (0, 1)}
+from lightning_devcheck._simulate._plan import Plan
 
 
-def communicate(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """Run a collective on one number per tensor, so that processes wait for each other as they would."""
-    whole = WHOLE.get(func._schema.name, ())
-    small = [_small(value, dist.get_world_size() if i in whole else 1) for i, value in enumerate(args)]
-    out = func(*small, **kwargs)
+def communicate(plan: Plan, args: Args, kwargs: Kwargs) -> Any:
+    """Run a collective on one number per tensor, so that processes wait for each other."""
+    sizes = [1] * len(args)
+    for position in plan.row.get("whole", ()):
+        sizes[position] = dist.get_world_size()
+    small = map(_small, args, sizes)
+    out = plan.operator(*small, **kwargs)
     if not isinstance(out, tuple):
         return out
-    unbox_work(out[-1]).wait()
-    future: torch.futures.Future[Any] = torch.futures.Future()
-    future.set_result(list(tensors_of(args[:1])))  # what DDP copies into the gradients
-    return (*args[: len(out) - 1], box_work(future))
+    *results, work = out
+    unbox_work(work).wait()
+    future = torch.futures.Future[list[torch.Tensor]]()
+    reduced = tensors_in(*args[:1])  # what DDP copies into the gradients
+    future.set_result(list(reduced))
+    return (*args[: len(results)], box_work(future))
 
 
 def _small(value: Any, size: int) -> Any:
-    if isinstance(value, torch.Tensor):
-        return torch.zeros(size, dtype=value.dtype)
-    return [_small(item, size) for item in value] if isinstance(value, (list, tuple)) else value
+    def shrink(item: object) -> object:
+        if isinstance(item, torch.Tensor):
+            return torch.zeros(size, dtype=item.dtype)
+        return item
+
+    return map_nested(value, shrink)

@@ -6,17 +6,20 @@ Seen in torch 2.6 to 2.14. None has a public twin: a missing one stops `simulate
 import ctypes
 import functools
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.utils._device
 from torch._C import DisableTorchFunction as WithoutFunctions
+from torch._C import DispatchKey, DispatchKeySet
 from torch._C import _disabled_torch_function_impl as disabled_torch_function
 from torch._C import _functorch as functorch
 from torch._C import _set_conj as set_conj
 from torch._C import _set_neg as set_neg
 from torch._C._nn import _parse_to as parse_to
+from torch._ops import OpOverload as Operator
 from torch.fx.experimental import proxy_tensor
 from torch.utils._mode_utils import no_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_aliasing
@@ -49,14 +52,14 @@ VIEW_KEY = "ADInplaceOrView"
 # which attention kernel torch would take: a value of `torch.nn.attention.SDPBackend`
 sdp_choice = torch._fused_sdp_choice
 # operators that only torch calls: the CPU's fused attention, decompositions with or without vectors,
-# autograd's zeros without data, reading a scalar, a copy, a sparse product
+# reading a scalar, a copy, a sparse product
 fused_attention = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
-svd, eigh = torch.ops.aten._linalg_svd.default, torch.ops.aten._linalg_eigh.default
-zeros_without_data = torch.ops.aten._efficientzerotensor.default
+singular_decomposition = torch.ops.aten._linalg_svd.default
+eigendecomposition = torch.ops.aten._linalg_eigh.default
 scalar_read = torch.ops.aten._local_scalar_dense.default
 to_copy = torch.ops.aten._to_copy.default
 sparse_mm_reduce = torch.ops.aten._sparse_mm_reduce_impl.default
-AUTOCAST_KEYS = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, AUTOCAST_KEY))
+AUTOCAST_KEYS = DispatchKeySet(getattr(DispatchKey, AUTOCAST_KEY))
 # makes a tensor of a class of ours around no storage
 make_wrapper = torch.Tensor._make_wrapper_subclass
 # the classes of the tensors that `make_fx` records as they are: owner and name
@@ -231,18 +234,18 @@ QUESTIONS: frozenset[Any] = frozenset(
 )
 
 
-def composing_key(func: Any) -> Any:
+def composing_key(func: Operator) -> DispatchKey | None:
     """The dispatch key of the kernel that composes an operator of others, or None."""
     name = func.name()
     if not torch._C._dispatch_has_kernel(name):  # ``aten.dim`` and its like are no operators to the dispatcher
         return None
     found = (key for key in COMPOSING if torch._C._dispatch_has_kernel_for_dispatch_key(name, key))
-    return next((getattr(torch._C.DispatchKey, key) for key in found), None)
+    return next((getattr(DispatchKey, key) for key in found), None)
 
 
-def run_composed(func: Any, key: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+def run_composed(func: Operator, key: DispatchKey | None, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """Run the kernel that composes an operator of others."""
-    return func._op_dk(key, *args, **kwargs)
+    return func._op_dk(key, *args, **kwargs)  # type: ignore[arg-type]  # there is one: the caller asked
 
 
 __all__ = [
@@ -263,6 +266,9 @@ __all__ = [
     "SET_DATA",
     "SET_GRAD",
     "SHOW_WARNING",
+    "DispatchKey",
+    "DispatchKeySet",
+    "Operator",
     "TorchDispatchMode",
     "WithoutFunctions",
     "below_autocast",
@@ -271,7 +277,7 @@ __all__ = [
     "default_below",
     "default_is_meta",
     "disabled_torch_function",
-    "eigh",
+    "eigendecomposition",
     "end_openmp_threads",
     "fused_attention",
     "is_wrapped",
@@ -290,13 +296,12 @@ __all__ = [
     "sdp_choice",
     "set_conj",
     "set_neg",
+    "singular_decomposition",
     "sparse_mm_reduce",
-    "svd",
     "to_copy",
     "tracer",
     "unbox_work",
     "unwrapped",
     "with_autocast",
     "with_views",
-    "zeros_without_data",
 ]

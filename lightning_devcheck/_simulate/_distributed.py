@@ -12,8 +12,8 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
+from lightning_devcheck._simulate._arguments import tensors_in
 from lightning_devcheck._simulate._compat import end_openmp_threads
-from lightning_devcheck._simulate._placing import tensors_of
 from lightning_devcheck._simulate._tensor import SimulatedTensor
 
 COLLECTIVES = ["all_reduce", "broadcast", "reduce", "all_gather", "all_gather_into_tensor", "gather", "scatter"]
@@ -122,7 +122,7 @@ def _collective(original: Callable[..., Any], nccl_groups: set[str]) -> Callable
     def call(*args: Any, **kwargs: Any) -> Any:
         group = kwargs.get("group")
         if nccl_groups and dist.is_initialized() and _name(group) in nccl_groups:
-            for tensor in tensors_of((*args, *kwargs.values())):
+            for tensor in tensors_in(*args, *kwargs.values()):
                 if not isinstance(tensor, SimulatedTensor):
                     error = RuntimeError(f"No backend type associated with device type {tensor.device.type}")
                     error.func, error.devices, error.argument = original, (tensor.device,), None  # type: ignore[attr-defined]

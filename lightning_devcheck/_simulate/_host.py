@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Sequence
-from typing import Any
+from types import FrameType
 
 import torch
 
@@ -13,19 +12,13 @@ from lightning_devcheck._records import Origin
 from lightning_devcheck._simulate._state import active
 from lightning_devcheck._source import METRICS, is_framework, library_of, line_of
 
-# operators whose result, or its shape, the host has to know
-HOST_READS = {f"aten::{name}" for name in ("_local_scalar_dense", "nonzero", "masked_select", "equal", "is_nonzero")}
-HOST_READS |= {
-    f"aten::{name}" for name in ("allclose", "_unique2", "unique_dim", "unique_consecutive", "unique_dim_consecutive")
-}
 NO_VALUES = "this simulation has no values"
-MASKS = (torch.bool, torch.uint8)
 
 
-def note_host_read(func: Any, args: Sequence[Any]) -> None:
-    """Count a host read at the user's line, if host reads are recorded and it is one."""
+def note_host_read() -> None:
+    """Count a host read at the user's line, if host reads are recorded."""
     simulation = active()
-    if simulation is not None and simulation.record_host_reads and _reads(func, args):
+    if simulation is not None and simulation.record_host_reads:
         _count(simulation.host_reads, _line_here())
 
 
@@ -46,7 +39,7 @@ def _count(lines: dict[tuple[Origin, str], int], line: tuple[Origin | None, str]
 
 def _line_here() -> tuple[Origin | None, str]:
     """The user's innermost line that is running, and the library, other than torch, that it called."""
-    frame: Any = sys._getframe(2)
+    frame: FrameType | None = sys._getframe(2)
     library = ""
     while frame is not None and is_framework(frame.f_code.co_filename):
         library = library_of(frame.f_code.co_filename) or library
@@ -79,17 +72,3 @@ def note_stand_in(given: str) -> None:
     if not count:
         text = f"{NO_VALUES}: `{origin.line or 'this line'}` was given {given}"
         warnings.warn_explicit(text, UserWarning, origin.filename, origin.lineno)
-
-
-def _reads(func: Any, args: Sequence[Any]) -> bool:
-    """Whether an operator, as called, makes the host wait: indexing does with device masks only."""
-    if func is None:  # a copy to the host
-        return True
-    if func._schema.name in HOST_READS:
-        return any(_on_device(value) for value in args)
-    indices = args[1] if len(args) > 1 and isinstance(args[1], (list, tuple)) else ()
-    return any(_on_device(value) and value.dtype in MASKS for value in indices)
-
-
-def _on_device(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.is_cuda

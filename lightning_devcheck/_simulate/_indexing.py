@@ -10,7 +10,7 @@ import torch
 
 from lightning_devcheck._simulate._compat import TorchDispatchMode, scalar_read
 from lightning_devcheck._simulate._making import plain_data
-from lightning_devcheck._simulate._operators import is_view
+from lightning_devcheck._simulate._plan import PLANS
 from lightning_devcheck._simulate._tensor import SimulatedTensor
 
 NUMBERS = frozenset((int, bool))
@@ -95,6 +95,6 @@ class _Parser(TorchDispatchMode):
         if func is SELECT:
             self._found = args[1]
             return args[0]
-        if is_view(func):
+        if PLANS[func].returns == "view":
             return args[0].detach()
         return func(*args, **(kwargs or {}))

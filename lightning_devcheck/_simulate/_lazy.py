@@ -27,7 +27,7 @@ def _making(original: Callable[..., Any]) -> Callable[..., Any]:
     """A lazy tensor is made on the CPU; C++ cannot make it around a simulated one."""
 
     @functools.wraps(original)
-    def make(cls: Any, requires_grad: bool = True, device: Any = None, dtype: Any = None, **kwargs: Any) -> Any:
+    def make(cls: Any, requires_grad: bool = True, device: Any = None, dtype: Any = None, **kwargs: object) -> Any:
         wanted = default_device() if device is None else device
         wanted = torch.device("cuda", wanted) if isinstance(wanted, int) else cuda_device(wanted)
         made = original(cls, requires_grad, "cpu" if wanted is not None else device, dtype, **kwargs)

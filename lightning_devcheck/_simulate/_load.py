@@ -21,7 +21,7 @@ def _loader(original: Callable[..., Any], simulation: Simulation) -> Callable[..
     """Load to the CPU, then move what the file holds."""
 
     @functools.wraps(original)
-    def load(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
+    def load(f: Any, map_location: Any = None, *args: object, **kwargs: object) -> Any:
         if isinstance(map_location, dict):
             return _placed(original(f, None, *args, **kwargs), lambda tensor: _mapped(tensor, map_location))
         if not isinstance(map_location, (str, torch.device)):

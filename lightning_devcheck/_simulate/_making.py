@@ -10,8 +10,7 @@ from typing import Any
 import torch
 
 from lightning_devcheck._simulate._compat import WithoutFunctions, default_below, is_wrapped, unwrapped
-from lightning_devcheck._simulate._placing import NO_DATA
-from lightning_devcheck._simulate._state import cuda_device, running
+from lightning_devcheck._simulate._state import Placement, cuda_device, running
 from lightning_devcheck._simulate._tensor import CPU, META, SimulatedTensor, index_below, move, place
 
 # how each names its first argument
@@ -36,7 +35,7 @@ def make(func: Maker, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     if args and isinstance(args[0], torch.Tensor):
         return _of_tensor(func, args[0], device, kwargs)
     if device == META:
-        with running().aiming(NO_DATA):
+        with running().aiming(Placement.NO_DATA):
             return func(*args, device=device, **kwargs)
     plain = func(*map(plain_data, args), device=device and CPU, **kwargs)
     return plain if device is None or device == CPU else _copied(func, plain, device, args[0], kwargs)
@@ -74,7 +73,7 @@ def _of_tensor(func: Maker, tensor: torch.Tensor, device: torch.device | None, k
         tensor = move(tensor.detach() if func is torch.tensor else tensor, (device,), {})
         index = index_below(tensor)
     is_meta = index is None and tensor.is_meta
-    with WithoutFunctions(), running().aiming(NO_DATA if is_meta else index):
+    with WithoutFunctions(), running().aiming(Placement.NO_DATA if is_meta else index):
         return func(tensor, **kwargs)
 
 

@@ -24,9 +24,9 @@ from lightning_devcheck._simulate._indexing import is_parsed, parsed
 from lightning_devcheck._simulate._making import MAKERS, make, maker
 from lightning_devcheck._simulate._module import become
 from lightning_devcheck._simulate._operator_mode import OperatorMode
-from lightning_devcheck._simulate._placing import NO_DATA, check_out
+from lightning_devcheck._simulate._placing import check_out
 from lightning_devcheck._simulate._sparse import PARTS, placed_parts
-from lightning_devcheck._simulate._state import Simulation, active, cuda_device
+from lightning_devcheck._simulate._state import Placement, Simulation, active, cuda_device
 from lightning_devcheck._simulate._tensor import META, SimulatedTensor, index_below, move
 from lightning_devcheck._simulate._wrapper import Wrapper
 
@@ -77,7 +77,7 @@ class FunctionMode(TorchFunctionMode):
         if kwargs.get("out") is not None and func not in READING:
             check_out(args, kwargs["out"])
         if _is_meta(kwargs.get("device")):
-            with self._simulation.aiming(NO_DATA):
+            with self._simulation.aiming(Placement.NO_DATA):
                 return func(*args, **kwargs)
         return self._aimed_call(func, args, kwargs)
 
@@ -135,7 +135,7 @@ class FunctionMode(TorchFunctionMode):
         named = kwargs.get("device", rest[0] if rest and isinstance(rest[0], (str, torch.device)) else None)
         if not _is_meta(named):
             return self._call(func, args, kwargs)
-        with self._simulation.aiming(NO_DATA):
+        with self._simulation.aiming(Placement.NO_DATA):
             return func(*args, **kwargs)
 
     def _cuda(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -220,8 +220,14 @@ def _listed(lengths: Any) -> Any:
     return tuple(lengths.tolist()) if isinstance(lengths, torch.Tensor) else lengths
 
 
+# NOTE [The fast path of a call]
+# Every call of a torch function passes here, and most name no device: two loops find that out, and
+# which device is meant. For two tensors they take 0.35 us and 0.2 us; `any` and `next` over generators
+# take three times as long.
+
+
 def _may_name_device(args: Any) -> bool:
-    for value in args:  # a loop: `any` over a generator costs three times as much, on every call
+    for value in args:
         kind = type(value)
         if kind is str or kind is torch.device:
             return True

@@ -21,7 +21,7 @@ def _keeping(original: Callable[..., Any]) -> Callable[..., Any]:
     """Make the old parameter objects the new tensors: an optimizer made before a move goes on holding them."""
 
     @functools.wraps(original)
-    def apply(self: torch.nn.Module, fn: Any, *args: Any, **kwargs: Any) -> Any:
+    def apply(self: torch.nn.Module, fn: Any, *args: object, **kwargs: object) -> Any:
         put_back = _convert_lazy(self, fn)
         before = dict(self._parameters)
         try:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from lightning_devcheck._simulate._placing import tensors_of
+from lightning_devcheck._simulate._arguments import tensors_in
 from lightning_devcheck._simulate._state import cuda_device
 from lightning_devcheck._simulate._tensor import SimulatedTensor
 
@@ -25,9 +25,10 @@ def nested_stand_ins() -> Iterator[tuple[Any, str, Any]]:
 
 def _refusing(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
-    def make(*args: Any, **kwargs: Any) -> Any:
+    def make(*args: object, **kwargs: object) -> Any:
         named = kwargs.get("device")
-        simulated = any(isinstance(tensor, SimulatedTensor) for tensor in tensors_of((*args, *kwargs.values())))
+        tensors = tensors_in(*args, *kwargs.values())
+        simulated = any(isinstance(tensor, SimulatedTensor) for tensor in tensors)
         if simulated or isinstance(named, int) or cuda_device(named) is not None:
             raise NotImplementedError(REFUSAL)
         return original(*args, **kwargs)

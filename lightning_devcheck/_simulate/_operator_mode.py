@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
+from lightning_devcheck._simulate._arguments import Args, Kwargs, tensors_in
 from lightning_devcheck._simulate._compat import (
+    Operator,
     TorchDispatchMode,
     WithoutFunctions,
     marks_views,
+    run_composed,
     run_traced,
     tracer,
     with_autocast,
     with_views,
 )
-from lightning_devcheck._simulate._operators import is_view, run, run_parts
-from lightning_devcheck._simulate._placing import NO_DATA, asked_device
-from lightning_devcheck._simulate._rules import is_composed
-from lightning_devcheck._simulate._state import Simulation, active
-from lightning_devcheck._simulate._valueless import run_without_values
+from lightning_devcheck._simulate._placing import asked_device, mismatch
+from lightning_devcheck._simulate._plan import PLANS
+from lightning_devcheck._simulate._state import Placement, Simulation, active, running
 
 
 class OperatorMode(TorchDispatchMode):
@@ -28,11 +30,13 @@ class OperatorMode(TorchDispatchMode):
 
     def __init__(self, simulation: Simulation) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._run = run if simulation.values else run_without_values
+        self._run = simulation.run
         self._values = simulation.values
         self._here = simulation.here
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, func: Operator, types: Sequence[type], args: Args = (), kwargs: Kwargs | None = None
+    ) -> Any:
         """Run one operator; the function mode would look at every call below once more."""
         if active() is None:
             return func(*args, **(kwargs or {}))
@@ -43,14 +47,14 @@ class OperatorMode(TorchDispatchMode):
                 return self._run_or_take_apart(func, args, kwargs or {})
             return self._run(func, args, kwargs or {})
 
-    def _run_or_take_apart(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    def _run_or_take_apart(self, func: Operator, args: Args, kwargs: Kwargs) -> Any:
         """Run one operator, or its parts where autocast, views or shapes concern those.
 
         Torch takes composed operators apart by itself, but not in inference mode.
         """
-        casts = self._here.casts
-        views = torch.is_inference_mode_enabled() and is_view(func)
-        if not is_composed(func) or not (casts or views or not self._values):
+        plan, casts = PLANS[func], self._here.casts
+        views = torch.is_inference_mode_enabled() and plan.returns == "view"
+        if not plan.is_composed or not (casts or views or not self._values):
             return self._run(func, args, kwargs)
         with contextlib.ExitStack() as stack:
             if casts:
@@ -60,10 +64,23 @@ class OperatorMode(TorchDispatchMode):
             return run_parts(func, args, kwargs)
 
 
-def _named(args: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The arguments to be recorded: with the simulated device that ``meta`` stands for in this call."""
+def _named(args: Args, kwargs: Kwargs) -> Kwargs:
+    """Name the arguments to be recorded: with the simulated device that ``meta`` stands for here."""
     device = kwargs.get("device")
     index = None if device is None else asked_device(device, args)
-    if index is None or index == NO_DATA:
+    if index is None or isinstance(index, Placement):
         return kwargs
     return {**kwargs, "device": torch.device("cuda", index)}
+
+
+def run_parts(func: Operator, args: Args, kwargs: Kwargs) -> Any:
+    """Run an operator by its parts, each with its own check, as CUDA does where it has no kernel."""
+    try:
+        with OperatorMode(running()):
+            return run_composed(func, PLANS[func].composed, args, kwargs)
+    except RuntimeError as error:
+        if "meta" not in str(error) and not isinstance(error, NotImplementedError):
+            raise
+        tensors = tensors_in(*args, *kwargs.values())
+        devices = list(dict.fromkeys(tensor.device for tensor in tensors))
+        raise mismatch(func, (devices[0], devices[-1])) from error

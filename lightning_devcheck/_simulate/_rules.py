@@ -1,139 +1,172 @@
-"""Which devices an operator accepts.
+"""The operators that are special, one row each; the others are as torch's own table says.
 
-The answer is in the installed torch: ``native_functions.yaml``, which ships in its wheel, says which operators have a
-CUDA kernel, and marks with ``device_check: NoCheck`` those that look after devices themselves (most go through
-TensorIterator); for every other one the generated CUDA wrapper demands exactly one device. Operators without a CUDA
-kernel are composed of others, which are judged one by one.
+A new operator is one row here. Its name is torch's, without ``aten::``, with the overload where it
+has one; a variant with ``out=`` has a name of its own. Where code is needed, the cell names it, and
+one dictionary a column holds it: ``SHAPES``, ``KERNELS`` and ``INSTEAD``. Casts are in `Casts`.
 """
 
 from __future__ import annotations
 
-import functools
-import re
-from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Literal, TypedDict, Unpack
 
-import torchgen
-
-from lightning_devcheck._simulate._compat import composing_key
-
-# arguments that CUDA wants, or takes, on the CPU; positions in the operator's schema
-CPU_ARGUMENTS: dict[str, tuple[str, ...]] = {
-    "_ctc_loss.Tensor": ("input_lengths", "target_lengths"),  # read on the host
-    "_ctc_loss": ("targets",),  # CUDA's kernel copies targets itself; cuDNN wants them on the CPU
-    "_pack_padded_sequence": ("lengths",),  # "'lengths' argument should be a 1D CPU int64 tensor"
-    "_pack_padded_sequence_backward": ("batch_sizes",),
-    "_pad_packed_sequence": ("batch_sizes",),
-    "_cudnn_rnn": ("batch_sizes", "dropout_state"),
-    "lstm.data": ("batch_sizes",),
-    "gru.data": ("batch_sizes",),
-    "rnn_tanh.data": ("batch_sizes",),
-    "rnn_relu.data": ("batch_sizes",),
-    "masked_fill_.Tensor": ("value",),  # read on the host
-    "bernoulli_.Tensor": ("p",),  # copied to the device
-    "tensor_split.tensor_indices_or_sections": ("tensor_indices_or_sections",),  # read on the host
-}
-# arguments that are read wherever they are, also for a CPU tensor
-READ_ARGUMENTS: dict[str, tuple[str, ...]] = {"fill_.Tensor": ("value",), "index_fill_.int_Tensor": ("value",)}
-# results that CUDA leaves on the CPU; positions in what the operator returns
-CPU_RESULTS: dict[str, tuple[int, ...]] = {
-    "_pack_padded_sequence": (1,),  # batch_sizes
-    "_pad_packed_sequence": (1,),  # lengths
-}
-# operators that copy between devices, and those that only look at one tensor
-MOVERS = {"copy_", "_to_copy", "_copy_from", "_copy_from_and_resize", "copy", "set_.source_Tensor", "record_stream"}
-MOVERS |= {"_foreach_copy_", "_has_compatible_shallow_copy_type", "is_same_size", "is_set_to", "_backward"}
-# an indexed device tensor takes CPU indices and moves them itself
-INDEXING = {"index.Tensor", "index.Tensor_out", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index.Tensor"}
-INDEXING |= {"_index_put_impl", "_unsafe_index_put", "index_put.out", "_index_put_impl.out"}
-# 0-dim tensors go to the first device among the arguments
-CHOOSING = {"where.self", "where.self_out"}
-# marked NoCheck, and yet all on one device: the kernel compares, or is no binary one of TensorIterator
-STRICT = {"masked_fill_.Scalar", "masked_fill_.Tensor", "index_fill_.int_Scalar", "index_fill_.int_Tensor"}
-STRICT |= {"binary_cross_entropy", "binary_cross_entropy.out", "binomial"}
+Devices = Literal["one", "iterator", "lists", "index", "choosing", "any"]
+Waits = Literal["result", "masks"]
+Shape = Literal[
+    "read",
+    "false",
+    "positions",
+    "masked",
+    "indexed",
+    "distinct",
+    "repeated",
+    "counted",
+    "finite",
+    "unchanged",
+    "nothing",
+]
+Instead = Literal["real zeros", "positions kept"]
+Cast = Literal["lower", "full", "dtype", "promote", "banned"]
+Kernel = Literal[
+    "whole",
+    "attention",
+    "singular values",
+    "eigenvalues",
+    "statistics",
+    "joined statistics",
+    "normalised",
+    "gradient sums",
+    "input gradient",
+]
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceRule:
-    """How an operator treats devices.
+class Row(TypedDict, total=False):
+    """What is special about an operator; a cell that is left out says that nothing is.
 
     Attributes:
-        kind: ``one`` (exactly one device), ``iterator`` (a 0-dim CPU tensor may join), ``lists`` (each row of its
-            tensor lists by itself), ``index`` (indices may be on the CPU), ``choosing`` (0-dim tensors may be
-            anywhere) or ``any``.
-        written: Names of the arguments it writes into.
-        host: Names of the arguments that belong on the CPU, or may be there.
-        read: Names of the arguments that may be anywhere.
-        host_results: Positions of the results that stay on the CPU.
-        random: Whether it takes a generator.
-        composed: The dispatch key of the kernel that composes it of other operators; None where CUDA has its own.
+        devices: ``one`` (exactly one device), ``iterator`` (a 0-dim CPU tensor may join), ``lists``
+            (each row of its tensor lists by itself), ``index`` (indices may be on the CPU),
+            ``choosing`` (0-dim tensors may be anywhere) or ``any``, where torch's table does not
+            say it.
+        host: Names of the arguments that CUDA wants, or takes, on the CPU.
+        read: Names of the arguments that are read wherever they are, also for a CPU tensor.
+        host_results: Positions of the results that CUDA leaves on the CPU.
+        waits: The host waits for its ``result``, or for the ``masks`` among its indices.
+        shape: How its result is made where there are no values.
+        copies: It takes a device, and is no factory: it copies values.
+        whole: Positions of a collective's tensors that hold a part for each process; the others
+            hold one part.
+        cast: How autocast casts for it, where torch's header does not say it.
+        with_dtype: The overload that takes the result's dtype, which autocast calls instead.
+        instead: What runs on the values in its place.
+        kernel: The kernel that torch is given for it.
     """
 
-    kind: str
-    written: frozenset[str]
+    devices: Devices
     host: tuple[str, ...]
     read: tuple[str, ...]
     host_results: tuple[int, ...]
-    random: bool
-    composed: Any
+    waits: Waits
+    shape: Shape
+    copies: bool
+    whole: tuple[int, ...]
+    cast: Cast
+    with_dtype: str
+    instead: Instead
+    kernel: Kernel
 
 
-@functools.cache
-def _table() -> dict[str, str]:
-    """What torch's table says of each operator, as text."""
-    table = Path(torchgen.__file__).parent / "packaged/ATen/native/native_functions.yaml"
-    entries = re.split(r"^- func: ", table.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    return {entry.partition("(")[0]: entry for entry in entries}
+TABLE: dict[str, Row] = {}
 
 
-@functools.cache
-def rule_of(func: Any) -> DeviceRule:
-    """The device rule of an operator."""
-    schema = func._schema
-    name = schema.name.partition("::")[2] + (f".{schema.overload_name}" if schema.overload_name else "")
-    kind = _kind(func, name)
-    return DeviceRule(
-        kind=kind,
-        written=frozenset(a.name for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write),
-        host=CPU_ARGUMENTS.get(name, ()),
-        read=READ_ARGUMENTS.get(name, ()),
-        host_results=CPU_RESULTS.get(name, ()),
-        random=any(argument.name == "generator" for argument in schema.arguments),
-        composed=composing_key(func) if kind in ("one", "iterator") and _is_composed(func, name) else None,
-    )
+def row(*names: str, **cells: Unpack[Row]) -> None:
+    """Add a row, for an operator and its variants."""
+    for name in names:
+        full = name if "::" in name else f"aten::{name}"
+        if full in TABLE:
+            raise ValueError(f"{full} has a row")
+        TABLE[full] = cells
 
 
-def is_composed(func: Any) -> bool:
-    """Whether torch takes an operator apart above autograd, before it looks for kernels."""
-    key = rule_of(func).composed
-    return key is not None and key.name == "CompositeImplicitAutograd"
+# copies between devices, and what only looks at one tensor
+row("copy_", "copy", "_copy_from", "_copy_from_and_resize", devices="any")
+row("_foreach_copy_", devices="any")
+row("_to_copy", devices="any", copies=True)
+row("_pin_memory", copies=True)
+row("set_.source_Tensor", "record_stream", devices="any")
+row("_has_compatible_shallow_copy_type", "is_same_size", "is_set_to", "_backward", devices="any")
 
+# an indexed device tensor takes CPU indices and moves them itself
+row("index.Tensor", "index.Tensor_out", devices="index", waits="masks", shape="indexed")
+row("_unsafe_index.Tensor", devices="index", waits="masks")
+row("index_put", "index_put_", "index_put.out", "_unsafe_index_put", devices="index", waits="masks")
+row("_index_put_impl", "_index_put_impl_", "_index_put_impl.out", devices="index", waits="masks")
 
-def _kind(func: Any, name: str) -> str:
-    if name in MOVERS or func.namespace == "c10d":
-        return "any"
-    if name in INDEXING:
-        return "index"
-    if name in CHOOSING:
-        return "choosing"
-    if name.startswith("_foreach"):
-        return "lists"
-    unchecked = "device_check: NoCheck" in _table().get(name, "") and name not in STRICT
-    return "iterator" if func.namespace == "aten" and unchecked else "one"
+# 0-dim tensors go to the first device among the arguments
+row("where.self", "where.self_out", devices="choosing")
 
+# torch's table has no check for these, and yet all are on one device: the kernel compares, or is no
+# binary one of TensorIterator
+row("masked_fill_.Scalar", "index_fill_.int_Scalar", "binomial", devices="one")
+row("masked_fill_.Tensor", devices="one", host=("value",))  # read on the host
+row("index_fill_.int_Tensor", devices="one", read=("value",))
+row("binary_cross_entropy", devices="one", cast="banned")
+row("binary_cross_entropy.out", devices="one")
 
-def _is_composed(func: Any, name: str) -> bool:
-    """Whether CUDA has no kernel of an operator; one that is not in the table was generated, as a composition."""
-    own = (
-        name in CPU_ARGUMENTS
-        or name in CPU_RESULTS
-        or re.search(r"\bCUDA\b.*:|structured_delegate:", _table().get(name, ""))
-    )
-    return func.namespace == "aten" and not own
+# some arguments, or results, belong on the CPU
+row("fill_.Tensor", read=("value",))
+row("bernoulli_.Tensor", host=("p",))  # copied to the device
+# read on the host
+row("tensor_split.tensor_indices_or_sections", host=("tensor_indices_or_sections",))
+row("_ctc_loss.Tensor", host=("input_lengths", "target_lengths"))
+row("_ctc_loss", host=("targets",))  # CUDA's kernel copies them itself; cuDNN wants them on the CPU
+row("_pack_padded_sequence", host=("lengths",), host_results=(1,))  # the result is batch_sizes
+row("_pack_padded_sequence_backward", host=("batch_sizes",))
+row("_pad_packed_sequence", host=("batch_sizes",), host_results=(1,))  # the result is lengths
+row("_cudnn_rnn", host=("batch_sizes", "dropout_state"))
 
+# cuDNN's recurrent layers, one operator each, run in the lower precision as a whole
+row("lstm.input", "gru.input", "rnn_tanh.input", "rnn_relu.input", cast="lower")
+row("lstm.data", "gru.data", "rnn_tanh.data", "rnn_relu.data", host=("batch_sizes",), cast="lower")
+# a list of its own in torch's header
+row("norm.Scalar", with_dtype="norm.ScalarOpt_dtype")
+row("norm.ScalarOpt_dim", with_dtype="norm.ScalarOpt_dim_dtype")
 
-def argument_names(func: Any) -> Sequence[str]:
-    """The operator's argument names, in order."""
-    return [argument.name for argument in func._schema.arguments]
+# the host has to know their result, or its shape
+row("_local_scalar_dense", waits="result", shape="read")
+row("is_nonzero", waits="result")
+row("equal", "allclose", waits="result", shape="false")
+row("nonzero", "nonzero.out", waits="result", shape="positions")
+row("masked_select", "masked_select.out", waits="result", shape="masked")
+row("_unique2", "_unique2.out", "unique_dim", "unique_dim.out", waits="result", shape="distinct")
+row("unique_consecutive", "unique_consecutive.out", waits="result", shape="distinct")
+row("unique_dim_consecutive", "unique_dim_consecutive.out", waits="result", shape="distinct")
+# these count on the device what their shape depends on
+row("repeat_interleave.Tensor", "repeat_interleave.Tensor_out", shape="repeated")
+row("bincount", "bincount.out", shape="counted")
+# checks of values, which are taken to be right
+row("_amp_foreach_non_finite_check_and_unscale_", shape="finite")
+row("_amp_update_scale_", shape="unchanged")
+row("_assert_async", "_assert_async.msg", "_linalg_check_errors", shape="nothing")
+
+# collectives: what is gathered or scattered
+row("c10d::_allgather_base_", whole=(0,))
+row("c10d::_reduce_scatter_base_", whole=(1,))
+row("c10d::alltoall_base_", whole=(0, 1))
+
+# autograd's zeros without data: no CPU kernel may be given them, and torch sees to it above our mode
+row("_efficientzerotensor", instead="real zeros")
+# the kernel keeps the positions that backward reads for a tensor that requires a gradient
+row("_sparse_mm_reduce_impl", instead="positions kept")
+
+# composed of others for all devices but CPU and CUDA, with other rounding: our mode gets it whole
+row("mish_backward", kernel="whole")
+row("scaled_dot_product_attention", kernel="attention")
+# torch computes the vectors as well for tensor subclasses
+row("linalg_svdvals", kernel="singular values")
+row("linalg_eigvalsh", kernel="eigenvalues")
+# what SyncBatchNorm is made of: torch has these for CUDA only
+row("batch_norm_stats", kernel="statistics")
+row("batch_norm_gather_stats_with_counts", kernel="joined statistics")
+row("batch_norm_elemt", kernel="normalised")
+row("batch_norm_backward_reduce", kernel="gradient sums")
+row("batch_norm_backward_elemt", kernel="input gradient")

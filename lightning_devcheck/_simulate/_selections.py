@@ -2,122 +2,133 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from lightning_devcheck._simulate._arguments import MASKS
+from lightning_devcheck._simulate._compat import Operator
 from lightning_devcheck._simulate._host import note_stand_in, stand_in_of
+from lightning_devcheck._simulate._rules import Shape
 from lightning_devcheck._simulate._tensor import META, inner_of
-from lightning_devcheck._simulate._unknown import has_values, shapes_of
+from lightning_devcheck._simulate._unknown import has_values, on_shapes
 
-MASKS = (torch.bool, torch.uint8)
 EVERY = "every element as selected"
 DISTINCT = "every element as different"
-Arguments = tuple[Sequence[Any], dict[str, Any]]
+Given = dict[str, Any]  # the arguments, each by its name
+Rule = Callable[[Operator, Given], Any]
+SHAPES: dict[Shape, Rule] = {}
 
 
-def _read(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    value = stand_in_of(args[0])
-    if not hasattr(args[0], "_stand_in"):
+def _rule(shape: Shape) -> Callable[[Rule], Rule]:
+    """Register what a cell of the table of operators names."""
+
+    def register(rule: Rule) -> Rule:
+        return SHAPES.setdefault(shape, rule)
+
+    return register
+
+
+@_rule("read")
+def _read(operator: Operator, given: Given) -> bool | int | float:
+    tensor = given["self"]
+    value = stand_in_of(tensor)
+    if not hasattr(tensor, "_stand_in"):
         note_stand_in(str(value))
     return value
 
 
-def _equal(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+@_rule("false")
+def _equal(operator: Operator, given: Given) -> bool:
     note_stand_in("False")
     return False
 
 
-def _nonzero(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> torch.Tensor:
+@_rule("positions")
+def _nonzero(operator: Operator, given: Given) -> torch.Tensor:
     note_stand_in(EVERY)
-    return _positions(args[0].numel(), args[0].dim())
+    tensor = given["self"]
+    return _positions(tensor.numel(), tensor.dim())
 
 
-def _positions(count: int, *columns: int) -> torch.Tensor:
-    return torch.empty((count, *columns), dtype=torch.long, device=META)
+def _positions(*shape: int) -> torch.Tensor:
+    return torch.empty(shape, dtype=torch.long, device=META)
 
 
-def _masked_select(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> torch.Tensor:
-    tensor, mask = args
+@_rule("masked")
+def _masked_select(operator: Operator, given: Given) -> torch.Tensor:
+    tensor, mask = given["self"], given["mask"]
     shape = torch.broadcast_shapes(tensor.shape, mask.shape)
     if has_values(mask):
-        count = int(inner_of(mask).expand(shape).sum())
+        selected = inner_of(mask).expand(shape)
+        count = int(selected.sum())
     else:
         note_stand_in(EVERY)
         count = shape.numel()
     return torch.empty(count, dtype=tensor.dtype, device=META)
 
 
-def _index(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """Indexing: a mask selects what it does where it is known, else everything."""
-    tensor, indices, *rest = args
-    plain: list[Any] = []
-    for index in indices:
-        plain += [index] if index is None or index.dtype not in MASKS else _selected(index)
-    return func(*shapes_of([tensor, plain, *rest]), **kwargs)
+@_rule("indexed")
+def _index(operator: Operator, given: Given) -> Any:
+    """Index: a mask selects what it does where it is known, else everything."""
+    plain: list[torch.Tensor | None] = []
+    for index in given["indices"]:
+        if index is not None and index.dtype in MASKS:
+            plain += _selected(index)
+        else:
+            plain.append(index)
+    return on_shapes(operator, (), {**given, "indices": plain})
 
 
 def _selected(mask: torch.Tensor) -> list[torch.Tensor]:
     if has_values(mask):
-        return list(inner_of(mask).nonzero().unbind(1))
+        found = inner_of(mask).nonzero()
+        return list(found.unbind(1))
     note_stand_in(EVERY)
-    return [_positions(mask.numel()) for _ in range(mask.dim())]
+    every = _positions(mask.numel())
+    return [every] * mask.dim()
 
 
-def _unique(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[torch.Tensor, ...]:
-    """All of ``unique``: along a dimension where one is given, else over all elements."""
+@_rule("distinct")
+def _unique(operator: Operator, given: Given) -> tuple[torch.Tensor, ...]:
+    """Do all of ``unique``: along a dimension where one is given, else over all elements."""
     note_stand_in(DISTINCT)
-    names = [argument.name for argument in func._schema.arguments]
-    given = {**dict(zip(names, args, strict=False)), **kwargs}
-    tensor, dim = inner_of(given["self"]), given.get("dim")
-    inner = torch.empty(tensor.shape, dtype=tensor.dtype, device=META)
+    tensor, dim = given["self"], given.get("dim")
+    values = torch.empty(tensor.shape, dtype=tensor.dtype, device=META)
     if dim is None:
-        return inner.reshape(-1), _positions(0).new_empty(tensor.shape), _positions(tensor.numel())
-    return inner, _positions(tensor.shape[dim]), _positions(tensor.shape[dim])
+        inverse = _positions(*tensor.shape)
+        return values.reshape(-1), inverse, _positions(tensor.numel())
+    length = tensor.shape[dim]
+    return values, _positions(length), _positions(length)
 
 
-def _repeats(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> torch.Tensor:
-    size = kwargs.get("output_size")
+@_rule("repeated")
+def _repeats(operator: Operator, given: Given) -> torch.Tensor:
+    size = given.get("output_size")
     if size is None:
         note_stand_in("1 for each repeat")
-    return _positions(args[0].numel() if size is None else size)
+        size = given["repeats"].numel()
+    return _positions(size)
 
 
-def _bincount(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> torch.Tensor:
+@_rule("counted")
+def _bincount(operator: Operator, given: Given) -> torch.Tensor:
     note_stand_in("1 for each value")
-    least = args[2] if len(args) > 2 else kwargs.get("minlength", 0)
-    return _positions(max(least, 2))
+    return _positions(max(given.get("minlength", 0), 2))
 
 
-def _no_inf(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
-    """GradScaler's look for inf: there is none, so that the optimizer steps."""
-    args[1]._stand_in = 0.0
+@_rule("finite")
+def _no_inf(operator: Operator, given: Given) -> None:
+    """Look for inf as GradScaler does: there is none, so that the optimizer steps."""
+    given["found_inf"]._stand_in = 0.0
 
 
-def _first(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    return args[0]
+@_rule("unchanged")
+def _first(operator: Operator, given: Given) -> Any:
+    return given["self"]
 
 
-def _nothing(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+@_rule("nothing")
+def _nothing(operator: Operator, given: Given) -> None:
     """A check of values, which are taken to be right."""
-
-
-SELECTIONS: dict[str, Callable[[Any, Sequence[Any], dict[str, Any]], Any]] = {
-    "aten::_local_scalar_dense": _read,
-    "aten::equal": _equal,
-    "aten::allclose": _equal,
-    "aten::nonzero": _nonzero,
-    "aten::masked_select": _masked_select,
-    "aten::index": _index,
-    "aten::_unique2": _unique,
-    "aten::unique_dim": _unique,
-    "aten::unique_consecutive": _unique,
-    "aten::unique_dim_consecutive": _unique,
-    "aten::repeat_interleave": _repeats,
-    "aten::bincount": _bincount,
-    "aten::_amp_foreach_non_finite_check_and_unscale_": _no_inf,
-    "aten::_amp_update_scale_": _first,
-    "aten::_assert_async": _nothing,
-    "aten::_linalg_check_errors": _nothing,
-}

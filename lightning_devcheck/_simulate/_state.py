@@ -3,13 +3,30 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Any
 
 import torch
 
 from lightning_devcheck._records import Origin
+from lightning_devcheck._simulate._compat import Operator
+
+Runner = Callable[[Operator, Sequence[Any], dict[str, Any]], Any]
+
+
+class Placement(Enum):
+    """Where a result is, if not on one simulated device or the CPU."""
+
+    PER_ROW = auto()  # each item of the list where its row of arguments is
+    BY_PARTS = auto()  # wherever the operators say that this one is composed of
+    NO_DATA = auto()  # on torch's own meta device, asked for by that name
+
+
+# a simulated device by its number, None for the CPU
+Index = int | Placement | None
 
 
 class Here(threading.local):
@@ -17,13 +34,13 @@ class Here(threading.local):
 
     Attributes:
         current: The device that ``cuda`` without an index means.
-        target: The device that the factory call on its way means; None outside of one.
+        target: The device that the factory call on its way means, or `Placement.NO_DATA`; None outside of one.
         latest: The device of the last result: what code inside torch, in backward, makes tensors on.
         casts: Whether autocast sees to what is called: while it is on, but not below an operator that it has cast for.
     """
 
     current: int = 0
-    target: int | None = None
+    target: Index = None
     latest: int | None = None
     casts: bool = False
 
@@ -34,7 +51,7 @@ class Simulation:
 
     Attributes:
         devices: How many CUDA devices there are.
-        default: What ``torch.set_default_device`` was given.
+        run: Runs an operator, on values or on shapes.
         values: Whether tensors hold values; else shape and dtype only.
         spoiled: Whether unknown values were written among known ones.
         stand_ins: What was given for values that are not there, at which line, and how often.
@@ -48,7 +65,7 @@ class Simulation:
     """
 
     devices: int
-    default: torch.device | None = None
+    run: Runner
     values: bool = True
     spoiled: bool = False
     stand_ins: dict[tuple[Origin, str], int] = field(default_factory=dict)
@@ -87,7 +104,7 @@ class Simulation:
         return index
 
     @contextmanager
-    def aiming(self, index: int | None) -> Iterator[None]:
+    def aiming(self, index: Index) -> Iterator[None]:
         """Make a device what ``self.options()`` means inside torch, for this thread's calls inside."""
         here = self.here
         before, here.target = here.target, index

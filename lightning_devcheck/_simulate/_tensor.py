@@ -16,8 +16,9 @@ from lightning_devcheck._simulate._compat import (
     tracer,
     unwrapped,
 )
+from lightning_devcheck._simulate._constructors import construct
 from lightning_devcheck._simulate._host import note_host_copy, note_host_read
-from lightning_devcheck._simulate._state import active, running
+from lightning_devcheck._simulate._state import Index, active, running
 from lightning_devcheck._simulate._wrapper import Wrapper, attributes_of, is_parameter
 
 # NOTE [The device of a simulated tensor]
@@ -58,9 +59,7 @@ class SimulatedTensor(Wrapper):
 
     def new(self, *args: Any, device: Any = None, **kwargs: Any) -> Any:
         """A tensor of the same type, as the old constructors make it."""
-        from lightning_devcheck._simulate._types import made  # the files need each other
-
-        return made(self.dtype, self.device if device is None else device, args)
+        return construct(self.dtype, self.device if device is None else device, args)
 
     def share_memory_(self) -> SimulatedTensor:
         """Share the values with other processes; CUDA tensors are shared as they are."""
@@ -80,7 +79,7 @@ class SimulatedTensor(Wrapper):
             "Use Tensor.cpu() to copy the tensor to host memory first."
         )
 
-    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+    def __array__(self, *args: object, **kwargs: object) -> Any:
         return self.numpy()
 
     def to(self, *args: Any, **kwargs: Any) -> Any:
@@ -100,13 +99,13 @@ class SimulatedTensor(Wrapper):
         """A leaf on the same device, around another tensor."""
         return SimulatedTensor(inner, self._index, self.requires_grad)
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
+    def __repr__(self, *, tensor_contents: object = None) -> str:  # type: ignore[override]
         text = self._described(f", device='{self.device}'")
         if self.grad_fn is not None:
             return f"{text}, grad_fn=<{self.grad_fn.name()}>)"
         return text + (", requires_grad=True)" if self.requires_grad else ")")
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self, protocol: object) -> Any:
         return _reduced(self, self._index)
 
 
@@ -127,17 +126,17 @@ class HostTensor(Wrapper):
         """A leaf around another tensor."""
         return HostTensor(inner, self.requires_grad)
 
-    def numpy(self, *args: Any, **kwargs: Any) -> Any:
+    def numpy(self, *args: object, **kwargs: object) -> Any:
         """An array of stand-ins."""
         return self._shown().numpy()
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
         return self._shown().numpy().__array__(*args, **kwargs)
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
+    def __repr__(self, *, tensor_contents: object = None) -> str:  # type: ignore[override]
         return self._described() + (", requires_grad=True)" if self.requires_grad else ")")
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self, protocol: object) -> Any:
         return _reduced(self, None)
 
 
@@ -196,14 +195,9 @@ class Move(torch.autograd.Function):
 
 def _copied(tensor: torch.Tensor, index: int | None, memory_format: torch.memory_format | None) -> torch.Tensor:
     """Copy by torch's operator: it takes the wrapper of batched gradients off, and ``make_fx`` records it."""
-    here = running().here
-    before, here.target = here.target, index
     device = CPU if index is None else META
-    try:
-        with WithoutFunctions():  # to the function mode this `meta` would be torch's own
-            return to_copy(tensor, device=device, memory_format=memory_format)  # type: ignore[no-any-return]
-    finally:
-        here.target = before
+    with running().aiming(index), WithoutFunctions():  # to the function mode this `meta` would be torch's own
+        return to_copy(tensor, device=device, memory_format=memory_format)  # type: ignore[no-any-return]
 
 
 def place(inner: torch.Tensor, index: int | None) -> torch.Tensor:
@@ -216,7 +210,7 @@ def place(inner: torch.Tensor, index: int | None) -> torch.Tensor:
     return SimulatedTensor(inner, index)
 
 
-def keeps(tensor: torch.Tensor, index: Any) -> bool:
+def keeps(tensor: torch.Tensor, index: Index) -> bool:
     """Whether a simulation without values keeps those of such a tensor: small ones, on a device no fractions."""
     small = tensor.numel() * tensor.element_size() <= KEPT_BYTES
     return small and (index is None or not (tensor.is_floating_point() or tensor.is_complex()))
@@ -281,7 +275,7 @@ def move(tensor: torch.Tensor, args: Sequence[Any], kwargs: dict[str, Any]) -> t
         source = index_below(tensor)
         if index != source:
             if index is None:
-                note_host_read(None, ())
+                note_host_read()
             elif source is None:
                 note_host_copy()
             memory_format = options.pop("memory_format", None)

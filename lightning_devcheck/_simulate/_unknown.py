@@ -1,16 +1,16 @@
-"""Which values are known in a simulation without values, and what operators get in place of those that are not."""
+"""Which values are known in a simulation without values, and what stands in for the others."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 
+from lightning_devcheck._simulate._arguments import Args, Kwargs, call_changed, tensors_in
+from lightning_devcheck._simulate._compat import Operator
 from lightning_devcheck._simulate._host import stand_in_of
-from lightning_devcheck._simulate._placing import tensors_of
 from lightning_devcheck._simulate._state import running
-from lightning_devcheck._simulate._tensor import META, inner_of, without_values
+from lightning_devcheck._simulate._tensor import CPU, META, inner_of, without_values
 
 # an operator that torch cannot run on shapes runs on stand-ins, if they take no more than this
 TRIED_BYTES = 2**28
@@ -21,7 +21,9 @@ def has_values(tensor: torch.Tensor) -> bool:
     inner = inner_of(tensor)
     if inner.is_meta:
         return False
-    return not (running().spoiled and inner.layout is torch.strided and hasattr(inner.untyped_storage(), "spoiled"))
+    if not running().spoiled or inner.layout is not torch.strided:
+        return True
+    return not hasattr(inner.untyped_storage(), "spoiled")
 
 
 def spoil(tensor: torch.Tensor) -> None:
@@ -32,42 +34,39 @@ def spoil(tensor: torch.Tensor) -> None:
         inner.untyped_storage().spoiled = True  # type: ignore[attr-defined]
 
 
-def shapes_of(values: Iterable[Any]) -> list[Any]:
-    """Arguments with each tensor's shape and dtype for the tensor, and torch's ``meta`` for every device."""
-    return [_shape_of(value) for value in values]
+def on_shapes(func: Operator, args: Args, kwargs: Kwargs) -> Any:
+    """Run an operator on its arguments' shapes and dtypes, on torch's ``meta`` device."""
+    return call_changed(func, args, kwargs, _shape_of)
 
 
-def _shape_of(value: Any) -> Any:
+def _shape_of(value: object) -> object:
     if isinstance(value, torch.Tensor):
-        inner = inner_of(value)
-        return inner if inner.is_meta else without_values(inner)
-    if isinstance(value, (list, tuple)):
-        return shapes_of(value)
+        return without_values(inner_of(value))
     return META if isinstance(value, torch.device) else value
 
 
-def with_stand_ins(func: Any, args: Sequence[Any], kwargs: dict[str, Any], error: Exception | None) -> Any:
-    """Run an operator that torch cannot run on shapes: on what is known, and on stand-ins for the rest.
+def with_stand_ins(func: Operator, args: Args, kwargs: Kwargs, error: Exception | None) -> Any:
+    """Run an operator that torch cannot run on shapes, on stand-ins for what is not known.
 
     Raises:
         NotImplementedError: If that takes too much memory.
     """
-    unknown = [tensor for tensor in tensors_of((*args, *kwargs.values())) if not has_values(tensor)]
-    if sum(tensor.numel() * tensor.element_size() for tensor in unknown) > TRIED_BYTES:
+    given = tensors_in(*args, *kwargs.values())
+    unknown = [tensor for tensor in given if not has_values(tensor)]
+    sizes = [tensor.numel() * tensor.element_size() for tensor in unknown]
+    if sum(sizes) > TRIED_BYTES:
         raise NotImplementedError(
-            f"{func} on tensors this large is not simulated with values=False: torch has no rule for the shape of its "
-            "result. Run it on smaller inputs, or with values."
+            f"{func} on tensors this large is not simulated with values=False: torch has no rule "
+            "for the shape of its result. Run it on smaller inputs, or with values."
         ) from error
-    return func(*_given(args), **dict(zip(kwargs, _given(kwargs.values()), strict=True)))
+    return call_changed(func, args, kwargs, _known_or_stand_in)
 
 
-def _given(values: Iterable[Any]) -> list[Any]:
-    return [_given_for(value) for value in values]
-
-
-def _given_for(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return inner_of(value) if has_values(value) else torch.full(value.shape, stand_in_of(value), dtype=value.dtype)
-    if isinstance(value, (list, tuple)):
-        return _given(value)
-    return torch.device("cpu") if isinstance(value, torch.device) else value
+def _known_or_stand_in(value: object) -> object:
+    if isinstance(value, torch.device):
+        return CPU
+    if not isinstance(value, torch.Tensor):
+        return value
+    if has_values(value):
+        return inner_of(value)
+    return torch.full(value.shape, stand_in_of(value), dtype=value.dtype)

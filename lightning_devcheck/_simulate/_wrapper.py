@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import copy
 import re
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Self
 
 import torch
 
-from lightning_devcheck._simulate._compat import disabled_torch_function, make_wrapper, set_conj, set_neg
+from lightning_devcheck._simulate._arguments import Args, Kwargs
+from lightning_devcheck._simulate._compat import (
+    DispatchKeySet,
+    Operator,
+    disabled_torch_function,
+    make_wrapper,
+    set_conj,
+    set_neg,
+)
 from lightning_devcheck._simulate._host import note_host_read, note_stand_in, stand_in_of
+from lightning_devcheck._simulate._state import running
 
 # torch asks wrappers of these layouts for what only its own tensors have
 NOT_WRAPPED = (torch.sparse_csc, torch.sparse_bsc)
@@ -35,7 +45,13 @@ class Wrapper(torch.Tensor):
     _inner: torch.Tensor
 
     @classmethod
-    def around(cls, inner: torch.Tensor, device: torch.device, requires_grad: bool = False, keys: Any = None) -> Any:
+    def around(
+        cls,
+        inner: torch.Tensor,
+        device: torch.device,
+        requires_grad: bool = False,
+        keys: DispatchKeySet | None = None,
+    ) -> Self:
         """Make one.
 
         Args:
@@ -60,8 +76,10 @@ class Wrapper(torch.Tensor):
                 requires_grad=requires_grad,
                 _extra_dispatch_keys=keys,
             )
-        elif inner.is_nested or layout in NOT_WRAPPED:
-            kind = "nested" if inner.is_nested else str(layout).removeprefix("torch.")
+        elif inner.is_nested:
+            raise NotImplementedError("nested tensors on CUDA are not simulated")
+        elif layout in NOT_WRAPPED:
+            kind = str(layout).removeprefix("torch.")
             raise NotImplementedError(f"{kind} tensors on CUDA are not simulated")
         else:
             options: dict[str, Any] = {"device": device, "requires_grad": requires_grad}
@@ -80,14 +98,12 @@ class Wrapper(torch.Tensor):
 
     @classmethod
     def __torch_dispatch__(  # type: ignore[override]
-        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        cls, func: Operator, types: Sequence[type], args: Args = (), kwargs: Kwargs | None = None
     ) -> Any:
         """Run an operator in a thread, or a moment, where the operator mode is off."""
-        from lightning_devcheck._simulate._valueless import runner  # the files need each other
+        return running().run(func, args, kwargs or {})
 
-        return runner()(func, args, kwargs or {})
-
-    def remade(self, inner: torch.Tensor) -> Any:
+    def remade(self, inner: torch.Tensor) -> Self:
         """A leaf of the same kind in the same place, around another tensor."""
         raise NotImplementedError
 
@@ -103,12 +119,13 @@ class Wrapper(torch.Tensor):
     def data_ptr(self) -> int:
         """The address of the values; without values, a number that is another one for each storage."""
         if self._inner.is_meta:
-            return int(self.untyped_storage()._cdata) + int(self.storage_offset()) * self.element_size()
+            start = int(self.untyped_storage()._cdata)
+            return start + int(self.storage_offset()) * self.element_size()
         return int(self._inner.data_ptr())
 
     def tolist(self) -> Any:
         """The values as Python numbers."""
-        note_host_read(None, ())
+        note_host_read()
         return self._shown().tolist()
 
     def _shown(self) -> torch.Tensor:
@@ -138,8 +155,8 @@ class Wrapper(torch.Tensor):
         if id(self) in memo:
             return memo[id(self)]
         if is_parameter(self):  # torch copies neither its gradient nor its attributes
-            memo[id(self)] = new = torch.nn.Parameter(self.data.clone(), self.requires_grad)
-            return new
+            memo[id(self)] = copied = torch.nn.Parameter(self.data.clone(), self.requires_grad)
+            return copied
         if not self.is_leaf:
             raise RuntimeError(
                 "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the "
