@@ -25,7 +25,7 @@ EXEMPT = {
     "PROPERTIES": "properties of a tensor, which a function mode is asked for",
     "METHODS": "methods of a tensor, likewise",
     "COLLECTIVES": "functions of torch.distributed",
-    "COPIES": "functions of torch.cuda.comm",
+    "MODULES": "functions of torch's modules that are refused",
     "MAKERS": "functions of torch.nested",
     "PARTS": "names of the parts of a sparse tensor",
     "_nvtx": "functions of torch.cuda.nvtx",

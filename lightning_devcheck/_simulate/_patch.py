@@ -7,6 +7,8 @@ from types import TracebackType
 from typing import Any
 
 _MISSING = object()
+# owner, attribute name and stand-in
+Change = tuple[Any, str, Any]
 
 
 class Patches:
@@ -16,9 +18,9 @@ class Patches:
         changes: Owner, attribute name and stand-in.
     """
 
-    def __init__(self, changes: Iterable[tuple[Any, str, Any]]) -> None:
+    def __init__(self, changes: Iterable[Change]) -> None:
         self._changes = list(changes)
-        self._originals: list[tuple[Any, str, Any]] = []
+        self._originals: list[Change] = []
 
     def __enter__(self) -> Patches:
         for owner, name, value in self._changes:
