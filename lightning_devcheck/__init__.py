@@ -5,18 +5,18 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from lightning_devcheck._errors import DeviceCheckWarning, DeviceMismatchError
-from lightning_devcheck._records import Finding
-from lightning_devcheck._report import Report
+from lightning_devcheck._report.errors import DeviceCheckWarning, DeviceMismatchError
+from lightning_devcheck._report.records import Finding
+from lightning_devcheck._report.report import Report
 from lightning_devcheck._version import __version__
 
 if TYPE_CHECKING:
-    from lightning_devcheck._callback import DeviceCheck
-    from lightning_devcheck._check import check_devices
+    from lightning_devcheck._check.callback import DeviceCheck
+    from lightning_devcheck._check.check import check_devices
     from lightning_devcheck._explain import explain
+    from lightning_devcheck._judge.scan import scan
     from lightning_devcheck._metric import LossAccumulator
-    from lightning_devcheck._preflight import preflight
-    from lightning_devcheck._scan import scan
+    from lightning_devcheck._run.preflight import preflight
     from lightning_devcheck._simulate import simulate_cuda
 
 __all__ = [
@@ -36,12 +36,12 @@ __all__ = [
 
 # imported when first asked for: Lightning and torchmetrics take seconds, and an idle entry point needs neither
 _LAZY = {
-    "DeviceCheck": "_callback",
+    "DeviceCheck": "_check.callback",
     "LossAccumulator": "_metric",
-    "check_devices": "_check",
+    "check_devices": "_check.check",
     "explain": "_explain",
-    "preflight": "_preflight",
-    "scan": "_scan",
+    "preflight": "_run.preflight",
+    "scan": "_judge.scan",
     "simulate_cuda": "_simulate",
 }
 

@@ -2,6 +2,6 @@
 
 import sys
 
-from lightning_devcheck._cli import main
+from lightning_devcheck._run.cli import main
 
 sys.exit(main())

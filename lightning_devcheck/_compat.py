@@ -1,4 +1,4 @@
-"""The one file that touches private names of torch and Lightning: each with a probe and what happens without it."""
+"""Private names of torch and Lightning, each with a probe and what happens without it."""
 
 from __future__ import annotations
 

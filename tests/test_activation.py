@@ -9,7 +9,7 @@ from importlib.metadata import entry_points
 
 import pytest
 
-from lightning_devcheck._activation import _add_check, callbacks_from_environment
+from lightning_devcheck._check.activation import _add_check, callbacks_from_environment
 from tests.helpers.training import make_trainer
 
 SCRIPT = """

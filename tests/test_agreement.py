@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from lightning_devcheck._agreement import can_agree
+from lightning_devcheck._check.agreement import can_agree
 
 RANKS = Path(__file__).parent / "helpers" / "ranks.py"
 ROOT = RANKS.parents[2]

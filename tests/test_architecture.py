@@ -11,74 +11,50 @@ import pytest
 
 import lightning_devcheck
 from tests.helpers.density import broken_limits, tokens_by_statement
+from tests.helpers.plan import MODULES, NAMES, ORDER, PACKAGE, TOP, imported, picture, room_of, sort_files, upward
 
-PACKAGE = Path(lightning_devcheck.__file__).parent
-LAYERS = (
-    ("_version", "_records", "_compat", "_statements", "_torch_names"),
-    ("_assignments", "_case"),
-    ("_places",),
-    ("_moves",),
-    ("_render", "_devices", "_source", "_rules", "_values"),
-    ("_report", "_tree", "_naming", "_causes", "_arguments"),
-    ("_errors", "_simulate", "_saved", "_deadline"),
-    ("_graph", "_scan", "_policy", "_reads"),
-    ("_metric", "_agreement"),
-    ("_diagnose", "_explain"),
-    ("_check", "_training"),
-    ("_callback",),
-    ("_activation",),
-    ("_collect", "_launch"),
-    ("_preflight", "_script", "_output", "_target"),
-    ("_cli", "_pytest_plugin"),
-    ("__init__", "__main__"),
-)
-LAYER = {module: number for number, modules in enumerate(LAYERS) for module in modules}
-MODULES = sorted(PACKAGE.rglob("*.py"))
+CONTRIBUTING = Path(__file__).parents[1] / "CONTRIBUTING.md"
 # files from before there were limits on density: the list only gets shorter
 EXEMPT = frozenset(
     {
         "__init__.py",
-        "_activation.py",
-        "_agreement.py",
-        "_arguments.py",
-        "_assignments.py",
-        "_callback.py",
-        "_case.py",
-        "_causes.py",
-        "_check.py",
-        "_cli.py",
-        "_collect.py",
+        "_check/activation.py",
+        "_check/agreement.py",
+        "_check/arguments.py",
+        "_check/callback.py",
+        "_check/check.py",
         "_compat.py",
-        "_deadline.py",
-        "_devices.py",
-        "_diagnose.py",
-        "_errors.py",
         "_explain/__init__.py",
-        "_explain/_backward.py",
-        "_explain/_bindings.py",
-        "_explain/_calls.py",
-        "_explain/_captured.py",
-        "_explain/_catalogue.py",
-        "_explain/_decode.py",
-        "_explain/_frames.py",
-        "_explain/_judge.py",
-        "_explain/_kept.py",
-        "_explain/_live.py",
-        "_explain/_locate.py",
-        "_explain/_log.py",
-        "_explain/_logged.py",
-        "_explain/_made.py",
-        "_explain/_mentions.py",
-        "_explain/_messages.py",
-        "_explain/_names.py",
-        "_explain/_nodes.py",
-        "_explain/_optimizer.py",
-        "_explain/_paste.py",
-        "_explain/_scene.py",
-        "_explain/_special.py",
-        "_explain/_transfer.py",
-        "_graph.py",
-        "_launch.py",
+        "_explain/backward.py",
+        "_explain/bindings.py",
+        "_explain/calls.py",
+        "_explain/captured.py",
+        "_explain/catalogue.py",
+        "_explain/decode.py",
+        "_explain/frames.py",
+        "_explain/judge.py",
+        "_explain/kept.py",
+        "_explain/live.py",
+        "_explain/locate.py",
+        "_explain/log.py",
+        "_explain/logged.py",
+        "_explain/made.py",
+        "_explain/mentions.py",
+        "_explain/messages.py",
+        "_explain/names.py",
+        "_explain/nodes.py",
+        "_explain/optimizer.py",
+        "_explain/paste.py",
+        "_explain/scene.py",
+        "_explain/special.py",
+        "_explain/transfer.py",
+        "_judge/backward.py",
+        "_judge/case.py",
+        "_judge/causes.py",
+        "_judge/moves.py",
+        "_judge/places.py",
+        "_judge/scan.py",
+        "_judge/training.py",
         "_metric/__init__.py",
         "_metric/_names.py",
         "_metric/_stack.py",
@@ -87,107 +63,92 @@ EXEMPT = frozenset(
         "_metric/_terms.py",
         "_metric/_views.py",
         "_metric/_weights.py",
-        "_moves.py",
-        "_naming.py",
-        "_output.py",
-        "_places.py",
-        "_policy.py",
-        "_preflight.py",
-        "_reads.py",
-        "_records.py",
-        "_render/_dot.py",
-        "_render/_html.py",
-        "_render/_lanes.py",
-        "_render/_text.py",
-        "_report.py",
-        "_rules.py",
-        "_saved.py",
-        "_scan.py",
-        "_script.py",
+        "_observe/devices.py",
+        "_observe/expectation.py",
+        "_observe/graph.py",
+        "_observe/inert.py",
+        "_observe/module_tree.py",
+        "_report/dot.py",
+        "_report/errors.py",
+        "_report/html.py",
+        "_report/lanes.py",
+        "_report/records.py",
+        "_report/report.py",
+        "_report/rules.py",
+        "_report/text.py",
+        "_run/child.py",
+        "_run/cli.py",
+        "_run/collector.py",
+        "_run/deadline.py",
+        "_run/host_reads.py",
+        "_run/output.py",
+        "_run/parent.py",
+        "_run/preflight.py",
+        "_run/spool.py",
+        "_run/target.py",
         "_simulate/__init__.py",
-        "_simulate/_answers.py",
-        "_simulate/_autocast.py",
-        "_simulate/_backward.py",
-        "_simulate/_batch_norm.py",
-        "_simulate/_collectives.py",
-        "_simulate/_compat.py",
-        "_simulate/_cuda.py",
-        "_simulate/_cuda_rest.py",
-        "_simulate/_distributed.py",
-        "_simulate/_formulas.py",
-        "_simulate/_generators.py",
-        "_simulate/_host.py",
-        "_simulate/_indexing.py",
-        "_simulate/_lazy.py",
-        "_simulate/_load.py",
-        "_simulate/_making.py",
-        "_simulate/_modes.py",
-        "_simulate/_module.py",
-        "_simulate/_nested.py",
-        "_simulate/_operator_mode.py",
-        "_simulate/_operators.py",
-        "_simulate/_patch.py",
-        "_simulate/_placing.py",
-        "_simulate/_rules.py",
-        "_simulate/_sparse.py",
-        "_simulate/_state.py",
-        "_simulate/_tensor.py",
-        "_simulate/_types.py",
-        "_simulate/_unknown.py",
-        "_simulate/_valueless.py",
-        "_simulate/_warning_lines.py",
-        "_simulate/_wrapper.py",
-        "_source.py",
-        "_statements.py",
-        "_target.py",
-        "_training.py",
-        "_tree.py",
-        "_values.py",
+        "_simulate/api/cuda.py",
+        "_simulate/api/cuda_rest.py",
+        "_simulate/api/device_queries.py",
+        "_simulate/api/distributed.py",
+        "_simulate/api/function_mode.py",
+        "_simulate/api/indexing.py",
+        "_simulate/api/lazy.py",
+        "_simulate/api/load.py",
+        "_simulate/api/making.py",
+        "_simulate/api/module.py",
+        "_simulate/api/nested_tensors.py",
+        "_simulate/api/sparse.py",
+        "_simulate/api/warning_lines.py",
+        "_simulate/compat.py",
+        "_simulate/host_reads.py",
+        "_simulate/kernels/attention.py",
+        "_simulate/kernels/autocast.py",
+        "_simulate/kernels/batch_norm.py",
+        "_simulate/kernels/engine.py",
+        "_simulate/ops/dispatch.py",
+        "_simulate/ops/placement.py",
+        "_simulate/ops/run.py",
+        "_simulate/ops/table.py",
+        "_simulate/patch.py",
+        "_simulate/shapes/collectives.py",
+        "_simulate/shapes/known.py",
+        "_simulate/shapes/run.py",
+        "_simulate/state.py",
+        "_simulate/tensor/generators.py",
+        "_simulate/tensor/legacy_types.py",
+        "_simulate/tensor/simulated.py",
+        "_simulate/tensor/wrapper.py",
+        "_source/assignments.py",
+        "_source/files.py",
+        "_source/naming.py",
+        "_source/statements.py",
     }
 )
 PUBLIC = {"DeviceCheck", "LossAccumulator", "check_devices", "scan", "preflight", "simulate_cuda", "explain"}
 PUBLIC |= {"Report", "Finding", "DeviceMismatchError", "DeviceCheckWarning"}
 
 
-def subject(path: Path) -> str:
-    """The module or folder directly below the package."""
-    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+def test_a_room_imports_only_what_stands_to_its_left():
+    """The rooms stand in one line; the top package is imported by nobody inside."""
+    assert upward() == []
 
 
-def imported(path: Path) -> set[str]:
-    """Every module that a file imports, also inside functions, outside ``if TYPE_CHECKING``."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    names: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING":
-            node.body = []
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            names |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return names
+def test_no_circle():
+    """No file and no folder imports itself, by way of whatever others."""
+    assert sort_files()
 
 
-def test_every_module_has_a_layer():
-    """A new module is placed in the table of layers."""
-    assert {subject(path) for path in MODULES} <= set(LAYER)
+def test_at_most_sixteen_rooms():
+    """The package has few rooms at its top, and each of them has its place in the line."""
+    rooms = set(map(room_of, NAMES))
+    assert len(rooms) <= 16
+    assert rooms - set(TOP) <= set(ORDER)
 
 
-def test_imports_go_down():
-    """A module imports from lower layers only; inside one folder the files import each other."""
-    wrong = []
-    for path in MODULES:
-        own = subject(path)
-        if own in ("__init__", "__main__"):
-            continue
-        for name in imported(path):
-            parts = name.split(".")
-            if parts[0] != "lightning_devcheck" or parts[1] == own:
-                continue
-            # the top package has no layer: nobody inside imports it
-            if LAYER.get(parts[1], len(LAYERS)) >= LAYER[own]:
-                wrong.append(f"{path.relative_to(PACKAGE)} imports {name}, which is not below it")
-    assert wrong == []
+def test_picture_of_the_rooms():
+    """The picture in CONTRIBUTING.md is the one that ``python -m tests.helpers.plan`` draws."""
+    assert f"```text\n{picture()}\n```" in CONTRIBUTING.read_text(encoding="utf-8")
 
 
 def test_public_names():
@@ -207,11 +168,11 @@ def is_private(dotted: str) -> bool:
 
 
 def test_private_names_of_torch_stay_in_compat():
-    """``torch._…`` and ``lightning…._…`` are imported or read in ``_compat`` alone."""
+    """``torch._…`` and ``lightning…._…`` are imported or read in two files alone, called compat."""
     hosts = ("torch.", "lightning.", "pytorch_lightning.", "lightning_fabric.", "torchmetrics.")
     wrong = []
     for path in MODULES:
-        if path.stem == "_compat":
+        if path.stem in ("_compat", "compat"):
             continue
         used = {name for name in imported(path) if name.startswith(hosts)}
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

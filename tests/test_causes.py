@@ -6,9 +6,9 @@ import ast
 
 import pytest
 
-from lightning_devcheck._causes import cause_of
-from lightning_devcheck._rules import RULES
-from lightning_devcheck._statements import detached
+from lightning_devcheck._judge.causes import cause_of
+from lightning_devcheck._report.rules import RULES
+from lightning_devcheck._source.statements import detached
 from tests.helpers.source import placed
 
 ON_OWN = "w = torch.ones(3, device=self.device)"

@@ -9,7 +9,7 @@ from torchmetrics import MeanMetric
 
 from lightning_devcheck import check_devices, simulate_cuda
 from lightning_devcheck._compat import owned_tensors
-from lightning_devcheck._devices import devices_of
+from lightning_devcheck._observe.devices import devices_of
 
 
 def test_a_clean_loop_is_ok():

@@ -93,7 +93,7 @@ def test_a_failing_script_exits_with_3(script):
     assert result.returncode == 3
     assert "KeyError: 'mine'" in result.stderr
     assert "failed; its error was not recognized as a device error" in result.stderr
-    assert "lightning_devcheck/_script" not in result.stderr
+    assert "lightning_devcheck/_run/child" not in result.stderr
 
 
 def test_a_failing_script_with_mere_notes_exits_with_3(script):

@@ -10,7 +10,7 @@ import torch
 import torch._dynamo  # its import wraps torch.manual_seed for the life of the process
 
 from lightning_devcheck import simulate_cuda
-from lightning_devcheck._simulate._cuda_rest import NOT_SIMULATED
+from lightning_devcheck._simulate.api.cuda_rest import NOT_SIMULATED
 
 
 @pytest.mark.parametrize("name", [name for name in sorted(NOT_SIMULATED) if hasattr(torch.cuda, name)])

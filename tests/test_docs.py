@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 import lightning_devcheck
-from lightning_devcheck._explain._messages import CATALOGUE
-from lightning_devcheck._rules import RULES
+from lightning_devcheck._explain.messages import CATALOGUE
+from lightning_devcheck._report.rules import RULES
 from tests.helpers.beside import CASES, both, entry
 
 ROOT = Path(__file__).parents[1]

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from lightning_devcheck._cli import main
-from lightning_devcheck._explain._decode import PIECE, encoding_of, read_log
+from lightning_devcheck._explain.decode import PIECE, encoding_of, read_log
+from lightning_devcheck._run.cli import main
 
 LOG = (
     "epoch 1 损失 0.5 ü\n" * 3 + "Traceback (most recent call last):\n"

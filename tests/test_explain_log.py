@@ -7,9 +7,9 @@ import re
 import pytest
 
 from lightning_devcheck._explain import explain_text
-from lightning_devcheck._explain._log import BLOCK, OVERLAP, Log
-from lightning_devcheck._explain._messages import recognize
-from lightning_devcheck._rules import RULES
+from lightning_devcheck._explain.log import BLOCK, OVERLAP, Log
+from lightning_devcheck._explain.messages import recognize
+from lightning_devcheck._report.rules import RULES
 
 SAME = "Expected all tensors to be on the same device, but found at least two devices, cpu and cuda:0!"
 LOG = (

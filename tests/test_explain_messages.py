@@ -10,7 +10,7 @@ from torch import nn
 
 from lightning_devcheck import explain
 from lightning_devcheck._explain import explain_text
-from lightning_devcheck._explain._messages import CATALOGUE, recognize
+from lightning_devcheck._explain.messages import CATALOGUE, recognize
 
 SAME = "Expected all tensors to be on the same device, but"
 MESSAGES = [

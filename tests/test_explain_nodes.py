@@ -9,9 +9,9 @@ import torch
 
 from lightning_devcheck import explain, simulate_cuda
 from lightning_devcheck._explain import explain_text
-from lightning_devcheck._explain._messages import recognize
-from lightning_devcheck._explain._nodes import is_torchs, operator_of
-from lightning_devcheck._simulate._compat import ENGINE
+from lightning_devcheck._explain.messages import recognize
+from lightning_devcheck._explain.nodes import is_torchs, operator_of
+from lightning_devcheck._simulate.compat import ENGINE
 
 SEEDS = Path(__file__).parents[2] / "shared" / "seeds"
 OPTIONS = "TensorOptions(dtype=float, device={}, layout=Strided, requires_grad=false)"

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from lightning_devcheck import simulate_cuda
-from lightning_devcheck._graph import MAX_NODES, record_graph, walk
+from lightning_devcheck._observe.graph import MAX_NODES, record_graph, walk
 
 
 def nameless(leaf):
@@ -143,7 +143,7 @@ def test_a_million_nodes_are_walked_and_freed(thread):
     """A chain of a million nodes is walked and freed, before and after backward, without ending the process."""
     code = f"""
 import threading, torch
-from lightning_devcheck._graph import record_graph
+from lightning_devcheck._observe.graph import record_graph
 def run():
     for backward in (False, True):
         loss = torch.zeros((), requires_grad=True)

@@ -12,11 +12,11 @@ import pytest
 import torch
 
 from lightning_devcheck import _simulate, simulate_cuda
-from lightning_devcheck._simulate._autocast import policies
-from lightning_devcheck._simulate._kernels import KERNELS
-from lightning_devcheck._simulate._plan import INSTEAD
-from lightning_devcheck._simulate._rules import TABLE, Instead, Kernel, Shape, row
-from lightning_devcheck._simulate._selections import SHAPES
+from lightning_devcheck._simulate.kernels.autocast import policies
+from lightning_devcheck._simulate.kernels.install import KERNELS
+from lightning_devcheck._simulate.ops.plan import INSTEAD
+from lightning_devcheck._simulate.ops.table import TABLE, Instead, Kernel, Shape, row
+from lightning_devcheck._simulate.shapes.data_dependent import SHAPES
 
 FILES = sorted(Path(_simulate.__file__).parent.rglob("*.py"))
 CODE = {"shape": (SHAPES, Shape), "instead": (INSTEAD, Instead), "kernel": (KERNELS, Kernel)}

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from lightning_devcheck import DeviceCheck, check_devices, explain, preflight, scan, simulate_cuda
-from lightning_devcheck._tree import attribute_of, spell_path
+from lightning_devcheck._observe.module_tree import attribute_of, spell_path
 from tests.helpers.training import Clean, make_loader
 
 

@@ -18,7 +18,7 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
-from lightning_devcheck._policy import declared, learned, of_trainer
+from lightning_devcheck._observe.expectation import declared, learned, of_trainer
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 1)
 
@@ -138,7 +138,7 @@ def test_a_third_party_accelerator_under_auto():
 
 def test_lightning_strategies_are_all_known():
     """Every strategy that can be built by name here has a base in the table."""
-    from lightning_devcheck._policy import STRATEGIES
+    from lightning_devcheck._observe.expectation import STRATEGIES
 
     def known(kind):
         return any(base.__name__ in STRATEGIES for base in kind.__mro__)

@@ -16,9 +16,9 @@ import pytest
 import torch
 
 from lightning_devcheck import explain
-from lightning_devcheck._records import Origin
-from lightning_devcheck._source import innermost, parse, statement_at
-from lightning_devcheck._statements import quoted, spell
+from lightning_devcheck._report.records import Origin
+from lightning_devcheck._source.files import innermost, parse, statement_at
+from lightning_devcheck._source.statements import quoted, spell
 from tests.helpers.failing import explained, failure
 from tests.helpers.source import load
 

@@ -40,7 +40,7 @@ def plugin_options():
     from importlib.metadata import entry_points
 
     known = any(point.name == "lightning_devcheck" for point in entry_points(group="pytest11"))
-    return () if known else ("-p", "lightning_devcheck._pytest_plugin")
+    return () if known else ("-p", "lightning_devcheck._run.pytest_plugin")
 
 
 def test_the_fixture(tmp_path):

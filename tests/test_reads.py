@@ -10,8 +10,8 @@ from torchmetrics import BootStrapper, MeanMetric, MeanSquaredError
 from torchmetrics.classification import MulticlassAccuracy
 
 from lightning_devcheck import preflight
-from lightning_devcheck._naming import name_read
-from lightning_devcheck._records import Origin
+from lightning_devcheck._report.records import Origin
+from lightning_devcheck._source.naming import name_read
 from tests.helpers.source import placed
 
 

@@ -8,8 +8,8 @@ import pickle
 import pytest
 import torch
 
-from lightning_devcheck._records import Finding, Operand, Operator, Origin, TensorRecord, describe
-from lightning_devcheck._rules import RULES, make_finding
+from lightning_devcheck._report.records import Finding, Operand, Operator, Origin, TensorRecord, describe
+from lightning_devcheck._report.rules import RULES, make_finding
 
 FINDING = make_finding(
     "loss-device",

@@ -10,7 +10,7 @@ import subprocess
 import pytest
 
 from lightning_devcheck import Report
-from lightning_devcheck._records import Operator, Origin
+from lightning_devcheck._report.records import Operator, Origin
 from tests.test_records import FINDING
 from tests.test_render_html import HOSTILE, hostile_finding
 

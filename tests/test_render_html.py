@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from lightning_devcheck import Report, explain, simulate_cuda
-from lightning_devcheck._records import Operand, Operator, Origin
+from lightning_devcheck._report.records import Operand, Operator, Origin
 from tests.test_records import FINDING
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

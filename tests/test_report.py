@@ -10,9 +10,9 @@ import pickle
 import pytest
 
 from lightning_devcheck import DeviceMismatchError, Report
-from lightning_devcheck._records import Finding, Operand, Origin
-from lightning_devcheck._render._text import spell_ranks, supports_color
-from lightning_devcheck._report import merge_reports
+from lightning_devcheck._report.records import Finding, Operand, Origin
+from lightning_devcheck._report.report import merge_reports
+from lightning_devcheck._report.text import spell_ranks, supports_color
 from tests.test_records import FINDING
 
 NOTE = dataclasses.replace(FINDING, rule="host-read", severity="note")

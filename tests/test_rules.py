@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from lightning_devcheck._rules import RULES
+from lightning_devcheck._report.rules import RULES
 
 DOCS = (Path(__file__).parents[1] / "docs" / "rules.md").read_text(encoding="utf-8")
 

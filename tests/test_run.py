@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from pytorch_lightning.strategies import DDPStrategy, FSDPStrategy, ModelParallelStrategy
 
-from lightning_devcheck._script import available, simulated_strategy
+from lightning_devcheck._run.child import available, simulated_strategy
 
 ROOT = Path(__file__).parents[1]
 TRAIN = """

@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from lightning_devcheck import simulate_cuda
-from lightning_devcheck._simulate._plan import PLANS
-from lightning_devcheck._simulate._state import active
+from lightning_devcheck._simulate.ops.plan import PLANS
+from lightning_devcheck._simulate.state import active
 from tests.helpers.training import Clean, make_loader, make_trainer
 
 aten = torch.ops.aten

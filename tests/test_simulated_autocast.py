@@ -11,8 +11,8 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from lightning_devcheck import simulate_cuda
-from lightning_devcheck._simulate._autocast import policies
-from lightning_devcheck._simulate._compat import AUTOCAST_KEY, kernels_for
+from lightning_devcheck._simulate.compat import AUTOCAST_KEY, kernels_for
+from lightning_devcheck._simulate.kernels.autocast import policies
 from tests.helpers.training import Clean, make_loader, make_trainer
 
 LOW = torch.bfloat16

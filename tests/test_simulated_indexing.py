@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from lightning_devcheck import simulate_cuda
-from lightning_devcheck._simulate._state import running
+from lightning_devcheck._simulate.state import running
 
 
 class Position:

@@ -11,7 +11,7 @@ import torchmetrics
 from torch import nn
 
 import lightning_devcheck
-from lightning_devcheck._source import attribute_origin, is_framework, line_of, method_line, user_lines
+from lightning_devcheck._source.files import attribute_origin, is_framework, line_of, method_line, user_lines
 
 
 @pytest.mark.parametrize(

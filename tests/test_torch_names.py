@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 from lightning_devcheck import explain, scan, simulate_cuda
-from lightning_devcheck._source import class_body, class_source
-from lightning_devcheck._statements import puts_on_host
-from lightning_devcheck._torch_names import meaning_of
+from lightning_devcheck._source.files import class_body, class_source
+from lightning_devcheck._source.statements import puts_on_host
+from lightning_devcheck._source.torch_names import meaning_of
 from tests.helpers.source import load
 
 WHY = "torch.zeros makes its tensor on the CPU unless it is given a device."

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import torch.distributed as dist
 
-from lightning_devcheck._agreement import Notice
-from lightning_devcheck._report import Report
+from lightning_devcheck._check.agreement import Notice
+from lightning_devcheck._report.report import Report
 
 SCRIPT = Path(__file__).parent / "helpers" / "uneven.py"
 ROOT = SCRIPT.parents[2]

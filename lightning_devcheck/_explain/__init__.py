@@ -11,17 +11,17 @@ from dataclasses import asdict
 import torch
 
 from lightning_devcheck._compat import no_torch_function, shows_notes
-from lightning_devcheck._errors import DeviceMismatchError
-from lightning_devcheck._explain._frames import Frame, read_frames
-from lightning_devcheck._explain._judge import anonymous, judge
-from lightning_devcheck._explain._log import Log
-from lightning_devcheck._explain._messages import GRAD_SCALER, Match, recognize
-from lightning_devcheck._explain._nodes import INVALID_GRADIENT, blame_node
-from lightning_devcheck._explain._scene import Scene
-from lightning_devcheck._report import Report
-from lightning_devcheck._rules import make_finding
-from lightning_devcheck._source import class_source
-from lightning_devcheck._values import is_a, is_module
+from lightning_devcheck._explain.frames import Frame, read_frames
+from lightning_devcheck._explain.judge import anonymous, judge
+from lightning_devcheck._explain.log import Log
+from lightning_devcheck._explain.messages import GRAD_SCALER, Match, recognize
+from lightning_devcheck._explain.nodes import INVALID_GRADIENT, blame_node
+from lightning_devcheck._explain.scene import Scene
+from lightning_devcheck._observe.inert import is_a, is_module
+from lightning_devcheck._report.errors import DeviceMismatchError
+from lightning_devcheck._report.report import Report
+from lightning_devcheck._report.rules import make_finding
+from lightning_devcheck._source.files import class_source
 
 RAISED = (RuntimeError, ValueError, TypeError, AssertionError)  # what torch and its friends raise
 MAX_CAUSES = 10

@@ -9,11 +9,11 @@ from typing import Any, Literal, NoReturn
 import torch
 from torch import Tensor
 
-from lightning_devcheck._errors import DeviceMismatchError
 from lightning_devcheck._metric._weights import as_float, unknown_name
-from lightning_devcheck._records import Finding
-from lightning_devcheck._report import Report
-from lightning_devcheck._rules import make_finding
+from lightning_devcheck._report.errors import DeviceMismatchError
+from lightning_devcheck._report.records import Finding
+from lightning_devcheck._report.report import Report
+from lightning_devcheck._report.rules import make_finding
 
 NanPolicy = Literal["propagate", "skip", "raise"]
 POLICIES = ("propagate", "skip", "raise")

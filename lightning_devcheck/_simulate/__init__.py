@@ -7,26 +7,26 @@ from contextlib import contextmanager
 
 import torch
 
-from lightning_devcheck._simulate._answers import answer_stand_ins
-from lightning_devcheck._simulate._autocast import Casts, note_autocast
-from lightning_devcheck._simulate._backward import backward_stand_ins
-from lightning_devcheck._simulate._compat import remember_originals
-from lightning_devcheck._simulate._cuda import cuda_stand_ins
-from lightning_devcheck._simulate._distributed import distributed_stand_ins
-from lightning_devcheck._simulate._kernels import kernels
-from lightning_devcheck._simulate._lazy import lazy_stand_ins
-from lightning_devcheck._simulate._load import load_stand_ins
-from lightning_devcheck._simulate._modes import FunctionMode
-from lightning_devcheck._simulate._module import module_stand_ins
-from lightning_devcheck._simulate._nested import nested_stand_ins
-from lightning_devcheck._simulate._operator_mode import OperatorMode
-from lightning_devcheck._simulate._operators import run
-from lightning_devcheck._simulate._patch import Patches
-from lightning_devcheck._simulate._state import Simulation, active, start, stop
-from lightning_devcheck._simulate._tensor import rebuild
-from lightning_devcheck._simulate._types import type_stand_ins
-from lightning_devcheck._simulate._valueless import run_without_values
-from lightning_devcheck._simulate._warning_lines import warnings_at_callers
+from lightning_devcheck._simulate.api.cuda import cuda_stand_ins
+from lightning_devcheck._simulate.api.device_queries import answer_stand_ins
+from lightning_devcheck._simulate.api.distributed import distributed_stand_ins
+from lightning_devcheck._simulate.api.function_mode import FunctionMode
+from lightning_devcheck._simulate.api.lazy import lazy_stand_ins
+from lightning_devcheck._simulate.api.load import load_stand_ins
+from lightning_devcheck._simulate.api.module import module_stand_ins
+from lightning_devcheck._simulate.api.nested_tensors import nested_stand_ins
+from lightning_devcheck._simulate.api.warning_lines import warnings_at_callers
+from lightning_devcheck._simulate.compat import remember_originals
+from lightning_devcheck._simulate.kernels.autocast import Casts, note_autocast
+from lightning_devcheck._simulate.kernels.engine import backward_stand_ins
+from lightning_devcheck._simulate.kernels.install import kernels
+from lightning_devcheck._simulate.ops.dispatch import OperatorMode
+from lightning_devcheck._simulate.ops.run import run
+from lightning_devcheck._simulate.patch import Patches
+from lightning_devcheck._simulate.shapes.run import run_without_values
+from lightning_devcheck._simulate.state import Simulation, active, start, stop
+from lightning_devcheck._simulate.tensor.legacy_types import type_stand_ins
+from lightning_devcheck._simulate.tensor.simulated import rebuild
 
 
 @contextmanager

@@ -27,8 +27,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from lightning_devcheck import check_devices
 from lightning_devcheck._compat import AccumulateGrad, owned_tensors
-from lightning_devcheck._devices import devices_of
-from lightning_devcheck._graph import MAX_NODES, walk
+from lightning_devcheck._observe.devices import devices_of
+from lightning_devcheck._observe.graph import MAX_NODES, walk
 from tests.benchmarks._measure import Ratio, Table, extra, goal_of_all, in_deep_thread, measure, ratio
 from tests.benchmarks._models import MODELS, chain
 from tests.benchmarks._native import compiled_walk

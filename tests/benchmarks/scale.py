@@ -25,8 +25,8 @@ from torch import nn
 from torchmetrics import MeanMetric
 
 from lightning_devcheck import LossAccumulator, Report, check_devices, simulate_cuda
-from lightning_devcheck._graph import walk
-from lightning_devcheck._report import merge_reports
+from lightning_devcheck._observe.graph import walk
+from lightning_devcheck._report.report import merge_reports
 from tests.benchmarks._losses import make_losses
 from tests.benchmarks._measure import Table, clock, in_deep_thread, measure, ratio, start_ranks
 from tests.benchmarks.check import ALL, bare

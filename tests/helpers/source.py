@@ -13,7 +13,7 @@ from types import ModuleType
 
 import pytest
 
-from lightning_devcheck._records import Origin
+from lightning_devcheck._report.records import Origin
 
 WIDTHS = (88, 60, 40)
 RUFF = [sys.executable, "-m", "ruff"] if importlib.util.find_spec("ruff") else [shutil.which("ruff")]

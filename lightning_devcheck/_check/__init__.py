@@ -1,0 +1,1 @@
+"""`DeviceCheck` and `check_devices`."""

@@ -1,0 +1,226 @@
+"""Look at one loss and its module, and judge: for plain loops, Fabric, and the callback."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from time import perf_counter  # by name: a program that counts calls of time.perf_counter does not count ours
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from lightning_devcheck._compat import owned_tensors
+from lightning_devcheck._judge.backward import Evidence, diagnose
+from lightning_devcheck._judge.scan import unregistered
+from lightning_devcheck._observe.devices import device_of, devices_of
+from lightning_devcheck._observe.expectation import Expectation, declared, learned_from
+from lightning_devcheck._observe.graph import plain_graph, record_graph, record_tensor
+from lightning_devcheck._observe.module_tree import attribute_of, spell_path, tensors_of
+from lightning_devcheck._report.records import Finding, Origin, TensorRecord
+from lightning_devcheck._report.report import Report
+from lightning_devcheck._source.files import attribute_origin, method_line, move_line
+from lightning_devcheck._source.naming import leaf_line
+
+if TYPE_CHECKING:
+    from lightning_devcheck._explain.live import Caller
+    from lightning_devcheck._explain.locate import Named
+
+
+def check_devices(
+    loss: torch.Tensor,
+    module: torch.nn.Module,
+    *,
+    expected: torch.device | str | Iterable[torch.device | str] | None = None,
+) -> Report:
+    """Check that a loss, the leaves of its graph and a module's parameters share a device.
+
+    Call it before ``loss.backward()`` in a plain torch or Fabric loop; in a Trainer, `DeviceCheck` does. It walks the
+    graph (10,000 nodes at most) in about 1 µs a node on the CPU, reads no value, waits for no device and keeps nothing
+    alive. Processes do not talk: each gets the report of its own. Where something is wrong, names and lines are looked
+    up in the variables of the function that calls it.
+
+    Args:
+        loss: The tensor you call ``.backward()`` on; any shape and dtype, on any device.
+        module: The module that is trained, or the largest part of it.
+        expected: The device or devices where everything belongs; None takes those of the module's parameters. More than
+            one means model parallel: each of them is right.
+
+    Returns:
+        The report; ``report.ok`` where nothing is wrong.
+
+    Raises:
+        TypeError: If ``loss`` is not a tensor, ``module`` not a `torch.nn.Module`, or ``expected`` nothing that names
+            devices.
+        ValueError: If ``expected`` is empty.
+        RuntimeError: If ``expected`` is not a device, in torch's words.
+
+    Example:
+        >>> import torch
+        >>> from lightning_devcheck import check_devices, simulate_cuda
+        >>> with simulate_cuda(devices=1):
+        ...     model = torch.nn.Linear(2, 1).to("cuda")
+        ...     loss = model(torch.ones(4, 2, device="cuda")).mean().cpu()
+        ...     print([finding.rule for finding in check_devices(loss, model).findings])
+        ['loss-device']
+    """
+    if not isinstance(loss, torch.Tensor):
+        kind = type(loss).__name__
+        raise TypeError(f"check_devices(loss={loss!r}): loss is a {kind}; pass the tensor you call .backward() on.")
+    if not isinstance(module, torch.nn.Module):
+        kind = type(module).__name__
+        raise TypeError(f"check_devices(module={module!r}): module is a {kind}; a torch.nn.Module is needed.")
+    expectation = None if expected is None else _expectation(expected)
+    caller = functools.partial(_caller, sys._getframe(1), module)
+    report = inspect(
+        loss, module, expectation, strict=False, history=lambda tensor, here: caller().history(tensor, here)
+    )
+    if report.ok:
+        return report
+    here = next(iter(sorted(devices_of(owned_tensors(module)[0]), key=str)), None)
+    return replace(report, findings=tuple(caller().in_its_words(finding, here) for finding in report.findings))
+
+
+def _expectation(expected: Any) -> Expectation:
+    """The devices that the caller names."""
+    one = isinstance(expected, (str, torch.device))
+    several = expected if isinstance(expected, Iterable) else [expected]
+    devices = [expected] if one else list(several)
+    if not devices:
+        raise ValueError(f"check_devices(expected={expected!r}): name a device, or None for the parameters' own.")
+    if not all(isinstance(device, (str, torch.device)) for device in devices):
+        raise TypeError(f"check_devices(expected={expected!r}): use a device such as 'cuda:0', several, or None.")
+    try:
+        return declared(devices)
+    except RuntimeError as error:
+        raise RuntimeError(f"check_devices(expected={expected!r}): {error}") from None
+
+
+def _caller(frame: FrameType, module: torch.nn.Module) -> Caller:
+    """The program that asked, which is not looked at where nothing is wrong."""
+    from lightning_devcheck._explain.live import Caller
+
+    return Caller(frame, module)
+
+
+def inspect(
+    loss: torch.Tensor,
+    module: torch.nn.Module,
+    expectation: Expectation | None,
+    *,
+    optimized: frozenset[int] | None = None,
+    before: Mapping[int, str] | None = None,
+    strict: bool = True,
+    allows: Callable[[str, torch.device], bool] = lambda name, device: False,
+    history: Callable[[torch.Tensor, torch.device | None], Named | None] = lambda tensor, here: None,
+) -> Report:
+    """Make the full check of one loss.
+
+    Args:
+        loss: The loss.
+        module: The module that is trained.
+        expectation: Where things belong; None: where the parameters are.
+        optimized: The ids of the parameters that an optimizer holds, where that is known.
+        before: The parameters' names when the optimizers were made, by id.
+        strict: Whether a parameter from outside the module is a mistake wherever it is kept.
+        allows: Whether a name on a device may be there.
+        history: Gives the name and the line of a tensor that the caller's variables hold, and None for others.
+    """
+    start = perf_counter()
+    parameters, buffers = owned_tensors(module)
+    devices = devices_of(parameters)
+    expectation = learned_from(parameters, devices) if expectation is None else expectation
+    if devices | devices_of([loss, *buffers]) <= expectation.devices:
+        num_nodes, leaves = plain_graph(loss)
+        if leaves and leaves <= set(map(id, parameters)) and (not optimized or leaves <= optimized):
+            tensors = len(parameters) + len(buffers) + len(leaves) + 1
+            return _report((), tensors, num_nodes, start, expectation.not_checked)
+    names = {id(t): spell_path(module, name) for name, t in (*module.named_parameters(), *module.named_buffers())}
+    foreign: dict[int, tuple[str, Origin | None]] = {}
+    trained: set[str] = set()
+
+    here = next(iter(sorted(expectation.devices, key=str)), None)
+
+    def name_of(leaf: torch.Tensor) -> tuple[str, bool]:
+        if id(leaf) in names:
+            return names[id(leaf)], True
+        if not foreign:
+            foreign.update(_foreign_names(module))
+        if id(leaf) not in foreign and device_of(leaf) not in expectation.devices:
+            known = history(leaf, here)
+            foreign.update({id(leaf): (known.name, known.origin)} if known else {})
+        name = foreign.get(id(leaf), ("a leaf tensor", None))[0]
+        if optimized and id(leaf) in optimized:
+            trained.add(name)
+        return name, False
+
+    def loss_line() -> Origin | None:
+        known = history(loss, here)
+        return known.origin if known else leaf_line(type(module), "training_step")
+
+    graph = record_graph(loss, name_of)
+    records = _owned(module)
+    known = {**(before or {}), **names}
+    evidence = Evidence(
+        graph,
+        records,
+        expectation,
+        origins=_origins(module, foreign, records),
+        # a parameter that took another's place has a rule of its own
+        optimized=frozenset(known.get(key, "") for key in optimized) if optimized else None,
+        late=frozenset(name for key, name in names.items() if key not in before) if before else frozenset(),
+        strict=strict,
+        trained=frozenset(trained),
+        allows=allows,
+        optimizer_line=lambda: method_line(type(module), "configure_optimizers"),
+        loss_line=loss_line,
+    )
+    reasons = (*graph.not_checked, *expectation.not_checked)
+    return _report(diagnose(evidence), len(records) + len(graph.leaves) + 1, graph.num_nodes, start, reasons)
+
+
+def _report(
+    findings: Iterable[Finding], tensors: int, num_nodes: int, start: float, not_checked: tuple[str, ...]
+) -> Report:
+    checked = {"tensors": tensors, "graph_nodes": num_nodes, "seconds": perf_counter() - start}
+    return Report(tuple(findings), checked, not_checked)
+
+
+def _origins(
+    module: torch.nn.Module, foreign: Mapping[int, tuple[str, Origin | None]], owned: Iterable[TensorRecord]
+) -> dict[str, Origin]:
+    """The assignments of plain attributes that met the graph, and of the module's own attributes."""
+    found = {name: origin for name, origin in foreign.values() if origin is not None}
+    children = {name for name, _ in module.named_children()}
+    for attribute in dict.fromkeys(attribute_of(record.name) for record in owned):
+        moved = move_line(type(module), attribute) if attribute in children else None
+        origin = moved or attribute_origin(type(module), attribute)
+        if origin is not None:
+            found[f"self.{attribute}"] = origin
+    return found
+
+
+def _owned(module: torch.nn.Module) -> list[TensorRecord]:
+    """The module's parameters and buffers, but not those of a part that is wholly frozen (a teacher kept elsewhere)."""
+    records = []
+    for prefix, part in module.named_modules():
+        own: list[tuple[str, Any]] = [*part.named_parameters(recurse=False), *part.named_buffers(recurse=False)]
+        frozen = [not tensor.requires_grad for _, tensor in own if isinstance(tensor, torch.nn.Parameter)]
+        if own and not (frozen and all(frozen)):
+            base = f"{prefix}." if prefix else ""
+            records += [record_tensor(tensor, spell_path(module, base + name), registered=True) for name, tensor in own]
+    return records
+
+
+def _foreign_names(module: torch.nn.Module) -> dict[int, tuple[str, Origin | None]]:
+    """Names of tensors in plain attributes, and of the parameters of modules there."""
+    found: dict[int, tuple[str, Origin | None]] = {}
+    for place in unregistered(module):
+        if isinstance(place.value, torch.Tensor):
+            found[id(place.value)] = (place.name, place.origin)
+        else:
+            for name, parameter in tensors_of(place.value, place.name):
+                found[id(parameter)] = (name, place.origin)
+    return found

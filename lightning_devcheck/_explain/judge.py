@@ -1,0 +1,230 @@
+"""The culprit among the tensors that an exception left behind."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+
+import torch
+
+from lightning_devcheck._explain.backward import blame_backward, forward_line
+from lightning_devcheck._explain.bindings import base_of
+from lightning_devcheck._explain.locate import Named, locate
+from lightning_devcheck._explain.logged import logged_value
+from lightning_devcheck._explain.made import made_in_place
+from lightning_devcheck._explain.mentions import mentions
+from lightning_devcheck._explain.messages import Match
+from lightning_devcheck._explain.names import ENGINE
+from lightning_devcheck._explain.nodes import (
+    BACKWARD_FIX,
+    GIVEN_FIX,
+    GIVEN_WHY,
+    INVALID_GRADIENT,
+    blame_node,
+    is_handed_in,
+    is_torchs,
+)
+from lightning_devcheck._explain.optimizer import owner_of_state
+from lightning_devcheck._explain.scene import Pair, Scene, is_own
+from lightning_devcheck._explain.special import SPECIAL
+from lightning_devcheck._observe.devices import device_of
+from lightning_devcheck._observe.inert import dims, inside, is_metric, is_module, read
+from lightning_devcheck._observe.module_tree import tensors_of
+from lightning_devcheck._report.records import Finding, Origin
+from lightning_devcheck._report.rules import RULES, make_finding
+
+
+def judge(scene: Scene) -> Finding:
+    """Name the culprit and say what is wrong with it."""
+    special = SPECIAL.get(scene.match.message.id) or SPECIAL.get(scene.match.message.rule)
+    found = special(scene) if special is not None else None
+    if found is not None:
+        return found
+    if scene.match.message.rule == "gradient-device":
+        return _gradient(scene)
+    if _inside_engine(scene) and (blamed := blame_backward(scene.match, scene.frames, scene.root)) is not None:
+        return _blamed(scene, *blamed)
+    if scene.match.message.rule == "collective-device":
+        return logged_value(scene) or _unmet(scene)
+    return _mixed(scene)
+
+
+def _mixed(scene: Scene) -> Finding:
+    met = _met(scene)
+    if met is None:
+        return _unmet(scene)
+    index, (name, tensor), others = met
+    state = owner_of_state(scene, tensor)
+    if state is not None:
+        what = f"{state[1]} is on {device_of(tensor)}, its parameter is on {scene.expected}" if state[1] else ""
+        return scene.make(state[0], tensor, others, rule="optimizer-device", what=what)
+    named = scene.search(tensor, device_of(tensor)).name(index) or _metric(scene) or Named(name, None, "local")
+    return scene.make(named, tensor, _right(scene) or others)
+
+
+def _metric(scene: Scene) -> Named | None:
+    """The metric that the user's line calls and whose own code failed."""
+    if scene.match.message.rule != "metric-device":
+        return None
+    for index, frame in scene.user_frames[:1]:
+        for mention in mentions(frame.failing(), frame):
+            for name, held in inside(mention.value, mention.text):
+                tensors = list(tensors_of(held, name)) if is_module(held) and is_metric(held) else []
+                for _, state in tensors[:1]:
+                    found = scene.search(state, device_of(state)).locate(state) or locate(held, state, name)
+                    line = scene.search(state, None).follow(index, mention.text).origin
+                    return None if found is None else replace(found, origin=found.origin or line)
+    return None
+
+
+def _right(scene: Scene) -> list[Pair]:
+    """What the user's own line mentions that is where it should be."""
+    frames = [frame for _, frame in scene.user_frames[:1]]
+    return [pair for frame in frames for pair in scene.mentioned(frame) if device_of(pair[1]) == scene.expected]
+
+
+def _met(scene: Scene) -> tuple[int, Pair, list[Pair]] | None:
+    """The innermost frame whose failing expression mentions tensors on two devices, and the odd one there."""
+    passed = False
+    for index in range(len(scene.frames) - 1, -1, -1):
+        frame = scene.frames[index]
+        if is_own(frame) or (passed and not frame.is_user):
+            continue  # what a framework holds outside of the user's line did not meet in it
+        passed = passed or frame.is_user
+        # after a failed fit Lightning moves modules to the CPU: what they hold now was not there then
+        held = sorted(mentions(frame.failing(), frame), key=lambda m: frame.is_user and is_module(m.value))
+        pairs = [pair for mention in held for pair in mention.tensors()]
+        if not frame.is_user:  # torch hands arguments on by these names, which say nothing
+            pairs = [pair for pair in pairs if base_of(pair[0]) not in ("args", "kwargs")]
+        scene.counted += len(pairs)
+        if not frame.is_user:
+            pairs.sort(key=lambda pair: -dims(pair[1]))  # a layer's weight says more than its bias
+        found = _odd(scene, pairs)
+        if found is not None:
+            return index, *found
+        if frame.is_user and made_in_place(frame, torch.device("cpu")) is not None:
+            return None
+    return None
+
+
+def _odd(scene: Scene, pairs: list[Pair]) -> tuple[Pair, list[Pair]] | None:
+    named = scene.named_devices
+    placed = [(pair, device_of(pair[1])) for pair in pairs]
+    devices = {device for _, device in placed}
+    if len(devices) < 2 or (named and not named <= devices and None not in named):
+        return None
+    expected = scene.expected if scene.expected in devices else next(d for d in devices if d.type != "cpu")
+    wrong = [pair for pair, device in placed if device != expected and (not named or device in named)]
+    culprits = [pair for pair in wrong if dims(pair[1])] or wrong
+    right = [pair for pair, device in placed if device == expected]
+    return (culprits[0], right) if culprits else None
+
+
+def _unmet(scene: Scene) -> Finding:
+    """No frame shows both: the expression makes the culprit itself, or mentions it alone."""
+    wrong = scene.wrong or torch.device("cpu")
+    for index, frame in scene.user_frames:
+        made = scene.search(None, wrong).made_here(index)
+        if made is not None:
+            return scene.make(made, None, device=wrong)
+        for tree in (frame.failing(), frame.statement()):
+            mentioned = sorted(mentions(tree, frame), key=lambda mention: is_module(mention.value))
+            held = [pair for m in mentioned for pair in m.tensors() if device_of(pair[1]) == wrong]
+            for name, tensor in [pair for pair in held if dims(pair[1])] or held:
+                named = scene.search(tensor, wrong).name(index) or Named(name, None, "local")
+                return scene.make(named, tensor)
+    return scene.make(Named(anonymous(scene.match), None, "local"), None, device=wrong)
+
+
+def _inside_engine(scene: Scene) -> bool:
+    """Whether torch's own backward failed, with no line of the user's running in it."""
+    names = [frame.code.co_name for frame in scene.frames]
+    if ENGINE not in names:
+        return False
+    inner = scene.frames[len(names) - names[::-1].index(ENGINE) :]
+    return not any(frame.is_user for frame in inner)
+
+
+def _gradient(scene: Scene) -> Finding:
+    """A gradient on the wrong device: handed in by the user's line, or returned by a backward or a hook."""
+    match = scene.match
+    given = _handed_in(scene) if is_handed_in(match) else None
+    if given is not None:
+        return given
+    summed = _summed(scene) if is_torchs(match.node) else None
+    if summed is not None:
+        return summed
+    blamed = blame_backward(match, scene.frames, scene.root)
+    if blamed is not None:
+        return _blamed(scene, *blamed)
+    if match.message.id == INVALID_GRADIENT:
+        fields = asdict(blame_node(match))
+        used = forward_line(match.node, scene.frames) or scene.used
+        return make_finding(match.message.rule, **fields, used=used, operators=scene.operators())
+    culprit = Named(anonymous(match), None, "local")
+    return scene.make(culprit, None, device=scene.wrong or torch.device("cpu"))
+
+
+def _summed(scene: Scene) -> Finding | None:
+    """Find the result that the user calls backward on, where it is elsewhere: a running sum."""
+    for index, frame in scene.user_frames[:1]:
+        for name, tensor in scene.mentioned(frame):
+            if device_of(tensor) != scene.wrong or read(tensor, "grad_fn") is None:
+                continue
+            named = scene.search(tensor, scene.wrong).name(index) or Named(name, None, "local")
+            blame = blame_node(scene.match)
+            used = forward_line(scene.match.node, scene.frames)
+            what = f"{named.name} is on {scene.wrong}, what it was made of is on {scene.expected}"
+            found = scene.make(named, tensor, what=what, used=used)
+            rule = RULES["gradient-device"]
+            return found if found.why != rule.why else replace(found, why=blame.why, fix=blame.fix)
+    return None
+
+
+def _handed_in(scene: Scene) -> Finding | None:
+    """``loss.backward(gradient)``, ``parameter.grad = gradient``."""
+    wrong = next((d for d in map(scene.device, scene.match.devices) if d != scene.expected), None)
+    for index, frame in scene.user_frames[:1]:
+        held = [
+            pair
+            for pair in scene.mentioned(frame)
+            if device_of(pair[1]) == wrong and not read(pair[1], "requires_grad")
+        ]
+        search = scene.search(held[0][1] if held else None, wrong)
+        named = (search.name(index) or Named(held[0][0], None, "local")) if held else search.made_here(index)
+        if named is not None:
+            what = f"{named.name} is on {wrong}, what it is the gradient of is on {scene.expected}"
+            found = scene.make(named, held[0][1] if held else None, what=what, device=wrong)
+            if found.why == RULES["gradient-device"].why:
+                return replace(found, why=GIVEN_WHY, fix=GIVEN_FIX)
+            is_plain = found.why == scene.match.message.cause
+            return replace(found, why=GIVEN_WHY) if is_plain else found
+    return None
+
+
+def _blamed(scene: Scene, named: Named, used: Origin | None) -> Finding:
+    devices = [device for device in scene.match.devices if device != scene.match.expected]
+    device, expected = (devices or ["cpu"])[0], scene.match.expected or scene.expected or ""
+    backward = named.kind == "backward"
+    why, fix = scene.words("gradient-device", named, device)
+    if backward:
+        why = ""
+        fix = BACKWARD_FIX
+    return make_finding(
+        "gradient-device",
+        name=named.name,
+        device=device,
+        expected=expected,
+        what=f"{named.name} returned a gradient on {device}, the gradient belongs on {expected}" if expected else "",
+        origin=named.origin,
+        used=used,
+        operators=scene.operators(),
+        why=why if backward else scene.match.message.cause or why,
+        fix=fix,
+    )
+
+
+def anonymous(match: Match) -> str:
+    """What to call a tensor that only the message knows."""
+    if match.node:
+        return match.node
+    return f"argument {match.argument}" if match.argument else "a tensor"

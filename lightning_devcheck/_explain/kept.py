@@ -1,0 +1,49 @@
+"""What the forward of a custom Function saved for its backward."""
+
+from __future__ import annotations
+
+import ast
+import types
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from lightning_devcheck._explain.calls import frame_inside, method_of
+from lightning_devcheck._explain.frames import Frame
+from lightning_devcheck._explain.mentions import evaluate
+from lightning_devcheck._observe.inert import MISSING, class_member, is_a
+from lightning_devcheck._report.records import Origin
+from lightning_devcheck._source.files import class_body, class_source, statement_at
+from lightning_devcheck._source.statements import calls_in, puts_on_host
+
+if TYPE_CHECKING:
+    from lightning_devcheck._explain.names import Search
+
+
+def saved_line(search: Search, frame: Frame, value: ast.Attribute, name: str) -> Origin | None:
+    """The line in a custom Function's forward that put what it saved on the CPU.
+
+    Args:
+        search: The search for the tensor.
+        frame: The backward.
+        value: ``ctx.saved_tensors``.
+        name: What the backward calls the tensor; what the forward calls so goes first.
+    """
+    _, context = evaluate(value.value, frame)
+    for function, call in _saves(class_member(type(context), "_forward_cls")):
+        for given in sorted(call.args, key=lambda given: ast.unparse(given) != name):
+            made = search.in_returned(frame_inside(function, MISSING, frame, given), given)
+            statement = statement_at(made)
+            if statement is not None and puts_on_host(statement):
+                return made
+    return None
+
+
+def _saves(kind: type) -> Iterator[tuple[types.FunctionType, ast.Call]]:
+    """The calls of ``save_for_backward`` in a custom Function, with the methods they are in."""
+    source = class_source(kind) if is_a(kind, type) else None
+    for node in class_body(*source) if source else ():
+        function = method_of(kind, node.name) if isinstance(node, ast.FunctionDef) else None
+        if function is not None:
+            yield from (
+                (function, call) for call in calls_in(node) if ast.unparse(call.func) == "ctx.save_for_backward"
+            )

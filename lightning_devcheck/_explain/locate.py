@@ -1,0 +1,122 @@
+"""Where an object is kept in the module that is trained, and the line that put it there."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from lightning_devcheck._judge.scan import unregistered
+from lightning_devcheck._observe.inert import inside, is_a, is_metric, is_module
+from lightning_devcheck._observe.module_tree import ModuleTree, metric_states, spell_child, tensors_of
+from lightning_devcheck._report.records import Origin
+from lightning_devcheck._source.files import (
+    attribute_origin,
+    class_body,
+    class_source,
+    move_line,
+    origin_at,
+    part_origin,
+    statement_at,
+)
+from lightning_devcheck._source.statements import is_host_copy, spell
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A tensor's name and history.
+
+    Attributes:
+        name: As the user types it.
+        origin: The line that made it.
+        kind: Where it is kept: ``local``, ``registered``, ``attribute``, ``module`` (a part of a module that is not
+            registered), ``metric``, ``batch``, ``optimizer``, ``global`` or ``call`` (made in the expression itself).
+    """
+
+    name: str
+    origin: Origin | None
+    kind: str
+
+
+def locate(root: torch.nn.Module | None, wanted: Any, name: str = "self") -> Named | None:
+    """Find an object in a module tree, by identity.
+
+    Args:
+        root: The root of the tree.
+        wanted: The object.
+        name: What the root is called.
+    """
+    if root is None:
+        return None
+    tree = ModuleTree(root, name)
+    for index, module in enumerate(tree.modules):
+        own = object.__getattribute__(module, "__dict__")
+        for held in (own.get("_parameters"), own.get("_buffers")):
+            for key, value in dict.items(held) if is_a(held, dict) else ():
+                if value is wanted:
+                    return _registered(tree, index, key)
+        if "_defaults" in own and (key := _state_key(module, wanted)):
+            line = _put_on_host(type(module), key) or _first_line(tree.links(index))
+            return Named(tree.path(index), line, "metric")
+    return _among_unregistered(root, tree, wanted)
+
+
+def _registered(tree: ModuleTree, index: int, key: str) -> Named:
+    module = tree.modules[index]
+    name = tree.path(index) + spell_child(module, key)
+    moved = next((line for cls, link in tree.links(index) if (line := move_line(cls, link)) is not None), None)
+    line = _data_line(type(tree.modules[0]), name) or moved or _first_line([(type(module), key), *tree.links(index)])
+    return Named(name, line, "registered")
+
+
+def _state_key(metric: torch.nn.Module, wanted: Any) -> str:
+    """The state of a metric that something is, or is a part of."""
+    states = ((key, found) for key, state in metric_states(metric) for _, found in inside(state, ""))
+    return next((key for key, found in states if found is wanted), "")
+
+
+def _put_on_host(metric: type, key: str) -> Origin | None:
+    """The line of a user's metric that copies to the CPU what it keeps in a state."""
+    line = part_origin(metric, key, f"self.{key}[0]")
+    made = statement_at(line)
+    return line if made is not None and any(is_host_copy(node) for node in ast.walk(made)) else None
+
+
+def _among_unregistered(root: torch.nn.Module, tree: ModuleTree, wanted: Any) -> Named | None:
+    for place in unregistered(root, tree):
+        if place.value is wanted:
+            return Named(place.name, place.made, "attribute")
+        held = place.value
+        if is_module(held):
+            for name, tensor in tensors_of(held, place.name):
+                if tensor is wanted:
+                    metric = is_metric(held)
+                    return Named(place.name if metric else name, place.origin, "metric" if metric else "module")
+    return _attribute_with(tree, wanted)
+
+
+def _attribute_with(tree: ModuleTree, wanted: Any) -> Named | None:
+    """Find what is no part of a scan: a generator, hyper-parameters."""
+    for index, key, value in tree.attributes:
+        spelled = f"{tree.path(index)}.{'hparams' if key == '_hparams' else key}"
+        name = next((name for name, found in inside(value, spelled) if found is wanted), None)
+        if name is not None:
+            return Named(name, attribute_origin(type(tree.modules[index]), key), "attribute")
+    return None
+
+
+def _data_line(owner: type, name: str) -> Origin | None:
+    """The line of a class that puts other memory into a parameter: ``self.layer.weight.data = tensor``."""
+    for source in filter(None, map(class_source, owner.__mro__)):
+        for node in class_body(*source):
+            if isinstance(node, ast.Assign) and spell(node.targets[0]) == f"{name}.data":
+                return origin_at(source[0], node)
+    return None
+
+
+def _first_line(links: Iterable[tuple[type, str]]) -> Origin | None:
+    """The innermost of the classes on the way that has a line of the user's for the attribute."""
+    return next((line for cls, key in links if (line := attribute_origin(cls, key)) is not None), None)

@@ -1,0 +1,60 @@
+"""A logged value that Lightning reduces over processes when no line of the user's runs any more."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from lightning_devcheck._explain.calls import frame_inside, method_of
+from lightning_devcheck._explain.locate import Named
+from lightning_devcheck._explain.scene import Scene
+from lightning_devcheck._observe.inert import MISSING, attribute, bases_of
+from lightning_devcheck._report.records import Finding, Origin
+from lightning_devcheck._source.files import class_body, class_source, is_host, origin_at
+from lightning_devcheck._source.statements import spell
+
+
+def logged_value(scene: Scene) -> Finding | None:
+    """The value that ``self.log`` was given, by the name and the method that Lightning keeps with it."""
+    for frame in reversed(scene.frames) if not scene.user_frames else ():
+        kept = attribute(frame.lookup("self"), "meta") if is_host(frame.filename) else MISSING
+        name, method = attribute(kept, "name"), attribute(kept, "fx")
+        if type(name) is str and type(method) is str:
+            return _finding(scene, name, method)
+    return None
+
+
+def _finding(scene: Scene, name: str, method: str) -> Finding:
+    for line, value in _logs(scene, name, method):
+        function = method_of(scene.root, method)
+        if function is not None:
+            inner = frame_inside(function, scene.root, scene.frames[-1], value)
+            search = scene.search(None, scene.wrong)
+            made = search.in_returned(inner, value)
+            return scene.make(Named(spell(value), made or line, "local"), None, device=scene.wrong, used=line)
+    return scene.make(Named(f'self.log("{name}")', None, "local"), None, device=scene.wrong)
+
+
+def _logs(scene: Scene, name: str, method: str) -> Iterator[tuple[Origin, ast.expr]]:
+    """The lines of a method that log a name, with what they log."""
+    for source in filter(None, map(class_source, bases_of(type(scene.root)))):
+        for node in class_body(*source):
+            if isinstance(node, ast.FunctionDef) and node.name == method:
+                calls = [call for call in ast.walk(node) if isinstance(call, ast.Call)]
+                for call in calls:
+                    for value in _given(call, name):
+                        yield origin_at(source[0], call, method), value
+
+
+def _given(call: ast.Call, name: str) -> Iterator[ast.expr]:
+    """What a call of ``self.log`` or ``self.log_dict`` logs under a name."""
+    called = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+    words = {word.arg: word.value for word in call.keywords}
+    args = dict(enumerate(call.args))
+    key, value = words.get("name", args.get(0)), words.get("value", args.get(1))
+    if called == "log" and value is not None and isinstance(key, ast.Constant) and key.value == name:
+        yield value
+    table = words.get("dictionary", args.get(0))
+    if called == "log_dict" and isinstance(table, ast.Dict):
+        pairs = zip(table.keys, table.values, strict=True)
+        yield from (held for key, held in pairs if isinstance(key, ast.Constant) and key.value == name)

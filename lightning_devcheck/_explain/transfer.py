@@ -1,0 +1,42 @@
+"""What a module's own hooks do to a batch on its way to the device."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+import torch
+
+from lightning_devcheck._explain.calls import method_of
+from lightning_devcheck._observe.inert import bases_of
+from lightning_devcheck._report.records import Origin
+from lightning_devcheck._source.files import class_body, class_source, method_line, origin_at
+from lightning_devcheck._source.statements import puts_on_host
+
+TRANSFER = "transfer_batch_to_device"
+AFTER = "on_after_batch_transfer"
+
+
+def own_transfer(root: torch.nn.Module | None) -> Origin | None:
+    """Where a module's own ``transfer_batch_to_device`` returns the batch, if it does all of that itself."""
+    function = method_of(root, TRANSFER) if root is not None else None
+    if root is None or function is None or "super" in function.__code__.co_names:
+        return None
+    return method_line(type(root), TRANSFER)
+
+
+def added_later(root: torch.nn.Module | None, name: str) -> Origin | None:
+    """The line of a module's own ``on_after_batch_transfer`` that puts a part of the batch on the CPU.
+
+    Args:
+        root: The module.
+        name: The part, ``batch["noise"]``; a line that mentions it goes first.
+    """
+    words = set(re.findall(r"[^\W\d]\w*", name)[1:])
+    for source in filter(None, map(class_source, bases_of(type(root)))):
+        for method in class_body(*source):
+            if isinstance(method, ast.FunctionDef) and method.name == AFTER:
+                simple = [node for node in ast.walk(method) if isinstance(node, ast.stmt) and puts_on_host(node)]
+                simple.sort(key=lambda node: words.isdisjoint(re.findall(r"\w+", ast.unparse(node))))
+                return origin_at(source[0], simple[0], AFTER) if simple else None
+    return None

@@ -1,0 +1,217 @@
+"""Why a tensor is where it is, and what to write instead, read off the source line that made it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+
+from lightning_devcheck._judge.case import Case, is_class
+from lightning_devcheck._judge.moves import (
+    discarded_move,
+    early_move,
+    elsewhere,
+    from_setting,
+    loaded,
+    moved_part,
+    to_host,
+    written_out,
+)
+from lightning_devcheck._judge.places import (
+    constant,
+    container,
+    default_value,
+    held_outside,
+    late_layer,
+    local_layer,
+    put_into,
+    taken_from_loader,
+)
+from lightning_devcheck._report.records import Origin
+from lightning_devcheck._source.files import is_building, line_of, statement_at
+from lightning_devcheck._source.statements import (
+    BUILDERS,
+    HERE,
+    calls_in,
+    calls_torch,
+    is_factory,
+    spell,
+    torch_function,
+    with_device_argument,
+    without_start,
+)
+
+
+def cause_of(
+    rule: str,
+    name: str,
+    origin: Origin | None,
+    used: Origin | None,
+    device: str,
+    expected: str,
+    owner: type | None = None,
+) -> tuple[str, str]:
+    """Say why a culprit is where it is and what to write instead, from the line that made it.
+
+    Args:
+        rule: The rule it breaks.
+        name: As the user typed it.
+        origin: The line that made it.
+        used: The line where it met the others.
+        device: Where it is.
+        expected: Where it should be.
+        owner: The class of the module that holds it, where that is known.
+
+    Returns:
+        Why and fix; empty where the rule's own words are all that can be said.
+    """
+    made = statement_at(origin, name)
+    if origin is None or made is None:
+        return "", ""
+    function = origin.function
+    if is_building(origin, owner) and function not in BUILDERS:
+        function = "__init__"
+    case = Case(rule, name, made, statement_at(used), function, device)
+    why, fix = next((found for cause in CAUSES if (found := cause(case)) is not None), ("", ""))
+    if fix.startswith("if ") and line_of(origin.filename, made.lineno).line.startswith("elif "):
+        fix = f"el{fix}"
+    return why, fix.removesuffix("\n    pass")  # of the head of a block
+
+
+def _own_transfer(case: Case) -> tuple[str, str] | None:
+    """The module's own way to move a batch, which leaves something behind."""
+    if case.rule != "batch-device" or case.function != "transfer_batch_to_device":
+        return None
+    return (
+        "The module's own transfer_batch_to_device returns it where it was.",
+        "move every part there, or begin with batch = super().transfer_batch_to_device(batch, device, dataloader_idx)",
+    )
+
+
+def _generator(case: Case) -> tuple[str, str] | None:
+    calls = [c for c in calls_in(case.made) if calls_torch(c, "Generator")]
+    if not calls:
+        return None
+    line = with_device_argument(case.made, lambda call: calls_torch(call, "Generator"))
+    if case.name.isupper():  # a constant of the file
+        line = f"self.{case.name.lower()} = {line.partition(' = ')[2]}"
+    if case.name.isupper() or case.function in BUILDERS:  # there self.device is the CPU, or unknown
+        line = f"def on_fit_start(self):  # the module has been moved\n    {line}"
+    return "A generator draws on its own device only, and Lightning does not move it.", line
+
+
+def _optimizer(case: Case) -> tuple[str, str] | None:
+    call = case.value if isinstance(case.value, ast.Call) else None
+    made = call is not None and "parameters()" in ast.unparse(call) and is_class(call.func)
+    if not case.attribute or not made or case.rule not in ("optimizer-device", "mixed-devices"):
+        return None
+    return (
+        "It was made before Lightning moved the module, and keeps copies of the parameters from before the move.",
+        f"def configure_optimizers(self):\n    return {ast.unparse(case.value)}" if case.value else "",
+    )
+
+
+def _other_memory(case: Case) -> tuple[str, str] | None:
+    target = case.made.targets[0] if isinstance(case.made, ast.Assign) else None
+    if not isinstance(target, ast.Attribute) or target.attr != "data" or case.value is None:
+        return None
+    return (
+        "Assigning .data puts the new tensor's memory in, wherever that is.",
+        f"{ast.unparse(target)}.copy_({ast.unparse(case.value)})",
+    )
+
+
+def _copies(case: Case) -> tuple[str, str] | None:
+    """Copies of parameters, taken before the module moved."""
+    copied = [ast.unparse(source) for source in _copied(case.value)] if case.value is not None else []
+    own = all(source.partition(".")[0] == "self" for source in copied)  # a variable is gone after __init__
+    if not case.attribute or not copied or not own:
+        return None
+    return (
+        f"self.{case.attribute} holds copies that were made before Lightning moved the module; nothing moves them.",
+        f"def on_fit_start(self):  # the module has been moved\n    {spell(case.made)}",
+    )
+
+
+def _copied(value: ast.expr) -> Iterator[ast.expr]:
+    """The modules that an expression takes copies of, or of their parameters."""
+    for call in calls_in(value):
+        name = ast.unparse(call.func).rpartition(".")[2]
+        if name in ("parameters", "named_parameters", "state_dict") and isinstance(call.func, ast.Attribute):
+            yield call.func.value
+        elif name == "deepcopy":
+            yield from call.args[:1]
+
+
+def _output(case: Case) -> tuple[str, str] | None:
+    """What a layer returns that was put on another device."""
+    if not isinstance(case.value, ast.Call) or ast.unparse(case.value.func) != case.name:
+        return None
+    why = f"{case.name} was put on {case.device}, and what it returns is there too."
+    return why, f"{spell(case.made)}.to({HERE})"
+
+
+def _rebuilt(case: Case) -> tuple[str, str] | None:
+    rebuilt = (call for call in calls_in(case.made) if calls_torch(call, "tensor"))
+    if not any("requires_grad=True" in ast.unparse(call) for call in rebuilt):
+        return None
+    if case.attribute or case.rule not in ("loss-device", "detached-loss"):
+        return None
+    return (
+        "torch.tensor copies the numbers into a new CPU leaf; requires_grad=True only hides that nothing is connected.",
+        "torch.stack([...]).sum() of the terms themselves, or their sum",
+    )
+
+
+def _running_sum(case: Case) -> tuple[str, str] | None:
+    if case.used is None or not any(map(is_factory, calls_in(case.made))):
+        return None
+    why = "A running sum stays on the device of the tensor it starts from; this one starts on the CPU."
+    without = without_start(case.used, case.name)
+    if without is not None:
+        return why, f"{spell(without)}\n(the sum starts from its first term)"
+    added = isinstance(case.used, ast.AugAssign) and spell(case.used.target) == case.name
+    if not added or (case.attribute and case.function in BUILDERS):
+        return None
+    return (
+        why,
+        f"start from the first term, or {case.name} = torch.zeros((), device={HERE}),\n"
+        "or let LossAccumulator add the terms up: total = self.losses(terms)",
+    )
+
+
+def _factory(case: Case) -> tuple[str, str] | None:
+    call = next((call for call in calls_in(case.made) if is_factory(call)), None)
+    # a parameter that is not registered would not be trained on the right device either
+    if call is None or case.rule == "unregistered-parameter" or case.device.startswith("cuda"):
+        return None
+    why = f"torch.{torch_function(call)} makes its tensor on the CPU unless it is given a device."
+    return why, with_device_argument(case.made, is_factory)
+
+
+CAUSES: tuple[Callable[[Case], tuple[str, str] | None], ...] = (
+    moved_part,
+    _own_transfer,
+    discarded_move,
+    _generator,
+    written_out,
+    from_setting,
+    loaded,
+    elsewhere,
+    _output,
+    _other_memory,
+    _optimizer,
+    _copies,
+    early_move,
+    container,
+    put_into,
+    default_value,
+    _rebuilt,
+    _running_sum,
+    constant,
+    held_outside,
+    taken_from_loader,
+    late_layer,
+    local_layer,
+    to_host,
+    _factory,
+)

@@ -1,0 +1,108 @@
+"""Causes that lie in a move, or in a device that a line names."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+
+from lightning_devcheck._judge.case import Case
+from lightning_devcheck._judge.places import container, held_outside
+from lightning_devcheck._source.statements import (
+    HERE,
+    calls_in,
+    calls_torch,
+    is_any,
+    is_factory,
+    is_move,
+    is_setting,
+    is_written_out,
+    quoted,
+    with_device_argument,
+    with_own_device,
+    without_devices,
+    without_host_copies,
+)
+
+
+def moved_part(case: Case) -> tuple[str, str] | None:
+    """A line of its own that moves a module, in place."""
+    call = case.made.value if isinstance(case.made, ast.Expr) else None
+    if not isinstance(call, ast.Call) or not is_move(call):
+        return None
+    inside = case.name.startswith(f"{ast.unparse(call.func).rpartition('.')[0]}.")
+    if not inside and case.rule != "parameter-device":
+        return None
+    allowed = f"{case.name.removeprefix('self.')}*"
+    return (
+        "This line moves the module, in place; Lightning had moved it with all the rest, or would have.",
+        f"take it out; what is to stay there on purpose: DeviceCheck(allow=[{quoted(allowed)}])",
+    )
+
+
+def discarded_move(case: Case) -> tuple[str, str] | None:
+    call = case.made.value if isinstance(case.made, ast.Expr) else None
+    if call is None or not is_move(call) or not isinstance(call, ast.Call):
+        return None
+    receiver = ast.unparse(call.func.value)  # type: ignore[attr-defined]
+    return (
+        f".{call.func.attr}() returns a new tensor, which this line throws away; {receiver} stays on {case.device}.",  # type: ignore[attr-defined]
+        f"{receiver} = {ast.unparse(call)}",
+    )
+
+
+def written_out(case: Case) -> tuple[str, str] | None:
+    """A device written out in the code."""
+    if not case.device.startswith("cuda"):
+        return None
+    line = with_own_device(case.made, is_written_out)
+    if line is None:
+        return None
+    if case.attribute and case.function == "__init__":  # there self.device is the CPU
+        rule = case.rule if case.rule.startswith("unregistered") else "unregistered-tensor"
+        plain = replace(case, made=without_devices(case.made), rule=rule)
+        registered = container(plain) or held_outside(plain)
+        line = registered[1] if registered else line
+    return "The device written out here is right on one process and wrong on every other.", line
+
+
+def elsewhere(case: Case) -> tuple[str, str] | None:
+    """A device that a variable names."""
+    line = with_own_device(case.made, is_any) if case.device.startswith("cuda") and not case.attribute else None
+    return None if line is None else ("The device that this line names is not the one of this process.", line)
+
+
+def from_setting(case: Case) -> tuple[str, str] | None:
+    """A device that a constant or a setting of the program names."""
+    line = with_own_device(case.made, is_setting)
+    why = "The device here is one that the program has chosen itself; Lightning has put this process on another."
+    return None if line is None or case.attribute else (why, line)
+
+
+def loaded(case: Case) -> tuple[str, str] | None:
+    if not any(calls_torch(call, "load") for call in calls_in(case.made)):
+        return None
+    return (
+        "torch.load puts a tensor on the device it was saved from, or on map_location; nothing moves it after that.",
+        with_device_argument(case.made, lambda call: calls_torch(call, "load"), "map_location"),
+    )
+
+
+def early_move(case: Case) -> tuple[str, str] | None:
+    moved = any(is_move(call) and HERE in ast.unparse(call) for call in calls_in(case.made))
+    if not moved or not case.attribute or case.device != "cpu":
+        return None
+    value = ast.unparse(case.value) if case.value else "tensor"
+    plain = value.removesuffix(f".to({HERE})")
+    return (
+        f"While __init__ runs, self.device is still the CPU, so this .to() does nothing; and what is not a parameter\n"
+        f"or buffer is not moved later. self.{case.attribute} stays on the CPU.",
+        f'self.register_buffer("{case.attribute}", {plain}, persistent=False)',
+    )
+
+
+def to_host(case: Case) -> tuple[str, str] | None:
+    kept = without_host_copies(case.made) if case.device == "cpu" else None
+    if kept is None:
+        return None
+    line = with_device_argument(kept, is_factory)
+    return "This line copies it to the CPU: a hidden copy and a wait in every step.", line

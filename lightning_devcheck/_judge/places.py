@@ -1,0 +1,209 @@
+"""Causes that lie in the place of a tensor or layer: an attribute, a container, a class, a default, a variable."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from lightning_devcheck._judge.case import Case, is_class
+from lightning_devcheck._source.statements import (
+    BUILDERS,
+    HERE,
+    calls_in,
+    is_factory,
+    parse_text,
+    spell,
+    with_device_argument,
+    with_parameter_outside,
+    with_text_keys,
+)
+
+
+def held_outside(case: Case) -> tuple[str, str] | None:
+    """A tensor in a plain attribute, or in something that an attribute holds."""
+    attribute, value = case.attribute, case.value
+    rules = ("unregistered-tensor", "mixed-devices", "leaf-device")
+    if not attribute or f".{attribute}" not in case.name or value is None or case.rule not in rules:
+        return None
+    if case.function not in ("", *BUILDERS) and any(map(is_factory, calls_in(case.made))):
+        return None
+    text = spell(value)
+    if case.name.endswith(f".{attribute}"):
+        if (outside := with_parameter_outside(value)) is not None:
+            return (
+                "What is computed from an nn.Parameter, or moved, is a plain tensor: not registered, not trained.",
+                f"self.{attribute} = {spell(outside)}",
+            )
+        if case.rule == "leaf-device" or "requires_grad=True" in text:
+            plain = text.replace(", requires_grad=True", "").removesuffix(".requires_grad_()")
+            return (
+                "A tensor that requires a gradient is not a parameter: it is not moved, not trained, not saved.",
+                f"self.{attribute} = nn.Parameter({plain})",
+            )
+        return (
+            "A tensor in a plain attribute is not moved with the module: only parameters and buffers are.",
+            f'self.register_buffer("{attribute}", {text}, persistent=False)',
+        )
+    last = re.split(r"[.\[\]\"(]+", case.name.rstrip('"])'))[-1]
+    last = last if last.isidentifier() else "values"
+    part = _part(value, case.name)
+    return (
+        f"self.{attribute} is a plain object to Lightning: the tensor in it is not moved with the module.",
+        f'self.register_buffer("{last}", {spell(part) if part else "…"}, persistent=False)  (and read it from there)',
+    )
+
+
+def _part(value: ast.expr, name: str) -> ast.expr | None:
+    """The part of an assigned expression that a name stands for: items of displays and of their calls, keywords."""
+    part: ast.expr | None = value
+    for key in _keys(name)[1:]:
+        part = _item(part, key)
+    made = part is not None and any(map(is_factory, calls_in(part)))
+    return part if made and part is not value else None
+
+
+def _keys(name: str) -> list[str]:
+    """The attributes and keys along a name as typed: ``cfg``, ``it's`` of ``self.cfg["it's"]``."""
+    keys: list[str] = []
+    tree = parse_text(name)
+    node = getattr(tree.body[0], "value", None) if tree else None
+    while isinstance(node, (ast.Attribute, ast.Subscript)):
+        keys.append(node.attr if isinstance(node, ast.Attribute) else str(getattr(node.slice, "value", "")))
+        node = node.value
+    return keys[::-1]
+
+
+def _item(value: ast.expr | None, key: str) -> ast.expr | None:
+    if isinstance(value, ast.Dict):
+        keys = [str(known.value) if isinstance(known, ast.Constant) else "" for known in value.keys]
+        return value.values[keys.index(key)] if key in keys else None
+    if isinstance(value, (ast.List, ast.Tuple)):
+        return value.elts[int(key)] if key.isdigit() and int(key) < len(value.elts) else None
+    if isinstance(value, ast.Call):
+        return next((word.value for word in value.keywords if word.arg == key), None)
+    return None
+
+
+def put_into(case: Case) -> tuple[str, str] | None:
+    """A tensor that ``__init__`` puts into something: ``self.rows.append(…)``, ``setattr(self, …)``."""
+    call = case.value if isinstance(case.made, ast.Expr) else None
+    given = call.args[-1] if isinstance(call, ast.Call) and call.args else case.value
+    kept = case.name.startswith("self.") and case.function in ("__init__", "configure_model")
+    if not kept or case.attribute or given is None or not any(map(is_factory, calls_in(case.made))):
+        return None
+    words = re.findall(r"\w+", case.name.removeprefix("self."))
+    name = words[-1] if words[-1].isidentifier() else "_".join(words)
+    return (
+        f"self.{words[0]} is not moved with the module: only parameters and buffers are.",
+        f'self.register_buffer("{name}", {spell(given)}, persistent=False)  (and read it from there)',
+    )
+
+
+def constant(case: Case) -> tuple[str, str] | None:
+    """A tensor of the source file or of a class itself."""
+    base = re.split(r"[.\[]", case.name)[0]
+    of_class = base in ("self", "cls") or (base[:1].isupper() and not base.isupper())
+    if case.function or case.attribute or not (base.isupper() or of_class):
+        return None
+    if not isinstance(case.made, (ast.Assign, ast.AnnAssign)) or case.value is None:
+        return None
+    name = re.findall(r"\w+", case.name)[-1].lower()
+    value = spell(case.value) if of_class else case.name
+    if ast.unparse(case.value).startswith(("nn.", "torch.nn.", "torchmetrics.")):
+        return _shared_module(case.made, case.value)
+    return (
+        f"A tensor of the {'class' if of_class else 'source file'} itself belongs to no module: nothing moves it.",
+        f'self.register_buffer("{name}", {value}, persistent=False)  (in __init__; then use self.{name})',
+    )
+
+
+def _shared_module(made: ast.Assign | ast.AnnAssign, value: ast.expr) -> tuple[str, str]:
+    name = ast.unparse(made.targets[0] if isinstance(made, ast.Assign) else made.target).lower()
+    return (
+        "No module holds it: it belongs to the class or to the source file, and nothing moves it.",
+        f"self.{name} = {spell(value)}  (in __init__; then use self.{name})",
+    )
+
+
+def default_value(case: Case) -> tuple[str, str] | None:
+    """A tensor that is a default value."""
+    if not isinstance(case.made, ast.FunctionDef) or not case.name.isidentifier():
+        return None
+    made = case.made.args
+    pairs: list[tuple[ast.arg, ast.expr | None]] = [*zip(made.args[::-1], made.defaults[::-1], strict=False)]
+    pairs += zip(made.kwonlyargs, made.kw_defaults, strict=True)
+    value = next((value for argument, value in pairs if argument.arg == case.name and value is not None), None)
+    if value is None or not any(map(is_factory, calls_in(value))):
+        return None
+    new = with_device_argument(ast.Expr(value), is_factory)
+    return (
+        "A default value is made once, on the CPU, when the function is defined.",
+        f"{case.name}=None, and in the function: if {case.name} is None: {case.name} = {new}",
+    )
+
+
+def taken_from_loader(case: Case) -> tuple[str, str] | None:
+    """What a loop takes out of something that was not followed further, as a loader is."""
+    if not isinstance(case.made, ast.For) or case.device != "cpu" or not case.name.isidentifier():
+        return None
+    if case.rule != "mixed-devices" or not any(ast.unparse(n) == case.name for n in ast.walk(case.made.target)):
+        return None
+    return (
+        "A loader gives batches on the CPU; where no Trainer moves them, the loop has to.",
+        f"{case.name} = {case.name}.to({HERE})  (first in the loop)",
+    )
+
+
+def late_layer(case: Case) -> tuple[str, str] | None:
+    if not case.attribute or case.function in ("", *BUILDERS):
+        return None
+    call = case.value if isinstance(case.value, ast.Call) and is_class(case.value.func) else None
+    if case.rule == "unregistered-metric" and call is not None:
+        return (
+            "A metric made here comes after Lightning has moved the module.",
+            f"make self.{case.attribute} in __init__, and here: self.{case.attribute}.reset()",
+        )
+    if case.rule != "parameter-device" or (call is None and any(map(is_factory, calls_in(case.made)))):
+        return None
+    return (
+        "A layer made here comes after Lightning has moved the module, and after the optimizer was made.",
+        f"make self.{case.attribute} in __init__ or configure_model (nn.LazyLinear where its size is not known yet)",
+    )
+
+
+def local_layer(case: Case) -> tuple[str, str] | None:
+    """A layer in a variable."""
+    base, dot, _ = case.name.partition(".")
+    call = case.value if isinstance(case.made, ast.Assign) else None
+    if not dot or base == "self" or not isinstance(call, ast.Call) or not is_class(call.func):
+        return None
+    if ast.unparse(case.made.targets[0]) != base or any(map(is_factory, calls_in(call))):  # type: ignore[attr-defined]
+        return None
+    why = "A layer starts on the CPU, and Lightning moves only what the module holds."
+    return why, f"{base} = {spell(call)}.to({HERE})  (or in __init__: self.{base} = {spell(call)})"
+
+
+def container(case: Case) -> tuple[str, str] | None:
+    """Modules, metrics or parameters in a plain list or dict."""
+    value, attribute = case.value, case.attribute
+    if isinstance(value, ast.Call) and ast.unparse(value.func) in ("list", "tuple") and value.args:
+        value = value.args[0]
+    kinds = (ast.List, ast.ListComp, ast.Tuple, ast.Dict, ast.DictComp, ast.GeneratorExp)
+    if not attribute or not isinstance(value, kinds):
+        return None
+    if any(isinstance(part, ast.Constant) for part in getattr(value, "values", getattr(value, "elts", ()))):
+        return None  # it holds other things too
+    mapping = isinstance(value, (ast.Dict, ast.DictComp))
+    numbered = mapping and case.name.startswith(f"self.{attribute}[") and case.name[len(attribute) + 6].isdigit()
+    value = with_text_keys(value) if numbered else value
+    metric = case.rule.endswith("metric") or case.rule == "metric-device"
+    if not metric and not case.rule.endswith(("module", "parameter")):
+        return None
+    bare = case.rule.endswith("parameter") and "Parameter(" in ast.unparse(value)
+    kind = ("Parameter" if bare else "Module") + ("Dict" if mapping else "List")
+    what = "A metric" if metric else "A parameter" if bare else "A module"
+    plain = "dict" if mapping else "tuple" if isinstance(value, ast.Tuple) else "list"
+    lost = "is not moved with the module" if metric else "is not moved, not trained, not saved, not synchronised"
+    keys = "  (its keys are texts)" if numbered else ""
+    new = ast.Call(ast.Attribute(ast.Name("nn"), kind), [value], [])
+    return f"{what} in a plain {plain} {lost}.", f"self.{attribute} = {spell(new)}{keys}"

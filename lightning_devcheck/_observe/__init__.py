@@ -1,0 +1,1 @@
+"""Live objects, read without running them."""

@@ -1,0 +1,108 @@
+"""A module and all that it registers: each part once, with the name the user would type."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from lightning_devcheck._observe.inert import inside, is_a, is_metric, own_attributes, registered
+from lightning_devcheck._source.statements import quoted
+
+
+class ModuleTree:
+    """A module and all that it registers, each module once, those nearest to the root first.
+
+    Parallel lists rather than a tuple per module: thousands of new tuples would set off the garbage collector.
+
+    Attributes:
+        modules: The modules, the root first.
+    """
+
+    def __init__(self, root: torch.nn.Module, name: str = "self") -> None:
+        self.modules = [root]
+        self._parents, self._keys, self._name = [-1], [""], name
+        seen = {id(root)}
+        for index, module in enumerate(self.modules):  # grows on the way
+            children = object.__getattribute__(module, "__dict__").get("_modules")
+            for key, child in dict.items(children) if is_a(children, dict) else ():
+                if id(child) not in seen and is_a(child, torch.nn.Module):
+                    seen.add(id(child))
+                    self.modules.append(child)
+                    self._parents.append(index)
+                    self._keys.append(key)
+
+    @functools.cached_property
+    def attributes(self) -> list[tuple[int, str, Any]]:
+        """What the modules hold besides what torch and Lightning keep there: a module's position, name and value."""
+        return [(index, *held) for index, module in enumerate(self.modules) for held in own_attributes(module)]
+
+    def path(self, index: int) -> str:
+        """What the user calls a module, ``self.heads[0]``."""
+        links: list[str] = []
+        while index:
+            parent = self._parents[index]
+            links.append(spell_child(self.modules[parent], self._keys[index]))
+            index = parent
+        return self._name + "".join(reversed(links))
+
+    def links(self, index: int) -> list[tuple[type, str]]:
+        """The classes and attributes that lead to a module, innermost first."""
+        found: list[tuple[type, str]] = []
+        while index:
+            parent = self._parents[index]
+            found.append((type(self.modules[parent]), self._keys[index]))
+            index = parent
+        return found
+
+
+def spell_child(module: torch.nn.Module, key: str) -> str:
+    """How a registered part is spelled after its owner's name: ``.proj``, ``[0]``, ``["a"]``."""
+    if is_a(module, (torch.nn.ModuleDict, torch.nn.ParameterDict)):
+        return f"[{quoted(key)}]"
+    return f"[{key}]" if key.isdigit() else f".{key}"
+
+
+def attribute_of(name: str) -> str:
+    """The attribute that a name as typed begins with, ``heads`` of ``self.heads["a"].weight``; empty where none is."""
+    found = re.match(r"self\.(\w+)", name)
+    return found[1] if found else ""
+
+
+def spell_path(root: torch.nn.Module, path: str) -> str:
+    """A part of a module as the user types it: ``heads.0.weight`` is ``self.heads[0].weight``, or ``self.heads["0"]…``.
+
+    Args:
+        root: The module.
+        path: The part's fully qualified name.
+    """
+    text, module = "self", root
+    for key in path.split(".") if path else ():
+        text += spell_child(module, key)
+        children = object.__getattribute__(module, "__dict__")["_modules"]
+        module = dict.get(children, key, module)
+    return text
+
+
+def tensors_of(module: torch.nn.Module, name: str = "") -> Iterator[tuple[str, torch.Tensor]]:
+    """Parameters, buffers and metric states of a module and its sub-modules, with names that start with ``name``."""
+    tree = ModuleTree(module, name)
+    for index, part in enumerate(tree.modules):
+        for kind in ("_parameters", "_buffers"):
+            for key, tensor in registered(part, kind).items():
+                yield tree.path(index) + spell_child(part, key), tensor
+        for key, state in metric_states(part):
+            for suffix, tensor in inside(state, f".{key}"):
+                yield tree.path(index) + suffix, tensor
+
+
+def metric_states(module: torch.nn.Module) -> list[tuple[str, Any]]:
+    """The states of a torchmetrics metric, by name; nothing for other modules."""
+    own = object.__getattribute__(module, "__dict__")
+    defaults = own.get("_defaults")
+    if not is_a(defaults, dict) or not is_metric(module):
+        return []
+    return [(key, own[key]) for key in defaults if key in own]

@@ -1,1 +1,0 @@
-"""Renderers: a report in, text out. They know the records and nothing else."""

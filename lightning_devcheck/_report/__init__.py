@@ -1,0 +1,1 @@
+"""What is said: records, rules, the report and what draws it."""

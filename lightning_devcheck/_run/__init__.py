@@ -1,0 +1,1 @@
+"""What runs scripts and trainers: the command line, `preflight`, ranks."""

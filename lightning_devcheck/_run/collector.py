@@ -1,0 +1,117 @@
+"""A callback that saves what a process found, for a parent that sums up: ranks have no way back but files."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.multiprocessing
+
+from lightning_devcheck._check.callback import DeviceCheck
+from lightning_devcheck._compat import callback_bases
+from lightning_devcheck._explain import explain
+from lightning_devcheck._report.records import Finding
+from lightning_devcheck._run.deadline import limit_join, note_line_when_asked
+from lightning_devcheck._run.host_reads import ReadCounter
+from lightning_devcheck._run.spool import save
+
+if TYPE_CHECKING:
+    from pytorch_lightning import Callback as _Base
+else:
+    _Base = type("_Base", callback_bases(), {})
+
+# where there is a time limit already
+FOREVER_S = 1e6
+
+
+class Collector(_Base):
+    """Saves the report of a `DeviceCheck`, and that of an exception, at the end of each run of a Trainer.
+
+    Args:
+        check: The check whose report is saved.
+        folder: Where to.
+        not_checked: What else the run does not check, and why.
+    """
+
+    def __init__(self, check: DeviceCheck, folder: Path, not_checked: tuple[str, ...] = ()) -> None:
+        super().__init__()
+        self._check = check
+        self._folder = folder
+        self._not_checked = not_checked
+        self._reads = ReadCounter()
+        self._noted = False
+        self._explained: set[tuple[str, str]] = set()
+
+    def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        self._reads.start()
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        self._reads.stop()
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        self._reads.stop()
+        explained = save_explained(exception, self._folder, pl_module, **_place_of(trainer))
+        self._explained = {(finding.rule, finding.name) for finding in explained}
+        self._save(trainer)
+
+    def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        self._save(trainer)
+
+    def _save(self, trainer: Any) -> None:
+        report = self._check.report
+        notes = self._reads.findings(trainer.global_rank) if not self._noted else ()
+        self._noted = self._noted or bool(notes)
+        # the exception's own report shows the line that failed as well
+        own = [finding for finding in report.findings if (finding.rule, finding.name) not in self._explained]
+        reasons = (*report.not_checked, *self._not_checked)
+        save(dataclasses.replace(report, findings=(*own, *notes), not_checked=reasons), self._folder)
+
+
+def _place_of(trainer: Any) -> dict[str, Any]:
+    return {"step": trainer.global_step, "global_rank": trainer.global_rank, "world_size": trainer.world_size}
+
+
+def save_explained(
+    exception: BaseException, folder: Path, module: Any = None, *, world_size: int = 1, **place: Any
+) -> tuple[Finding, ...]:
+    """Save what an exception that is about devices means, and where it was raised; another one is left alone.
+
+    Returns:
+        The findings.
+    """
+    report = explain(exception, module)
+    if report is None:
+        return ()
+    findings = tuple(dataclasses.replace(finding, **place) for finding in report.findings)
+    save(dataclasses.replace(report, findings=findings, world_size=world_size), folder)
+    return findings
+
+
+def forked_ranks(folder: Path, timeout_s: float = FOREVER_S) -> tuple[Any, str, Any]:
+    """A stand-in for ``start_processes``: a rank explains its exception itself, its parent only gets the text.
+
+    Args:
+        folder: Where ranks leave what they found.
+        timeout_s: Seconds after which all ranks are ended and their parent's ``join`` raises `TimeoutError`.
+    """
+    original: Any = torch.multiprocessing.start_processes
+
+    @functools.wraps(original)
+    def start_processes(fn: Any, args: Any = (), nprocs: int = 1, *rest: Any, **kwargs: Any) -> Any:
+        context = original(_explaining, (fn, folder, nprocs, *args), nprocs, *rest, **kwargs)
+        if context is not None:
+            limit_join(context, folder, timeout_s)
+        return context
+
+    return torch.multiprocessing, "start_processes", start_processes
+
+
+def _explaining(index: int, fn: Any, folder: Path, nprocs: int, *args: Any) -> None:
+    try:
+        note_line_when_asked(functools.partial(fn, index, *args), index, folder)
+    except Exception as error:
+        save_explained(error, folder, world_size=nprocs, global_rank=index)
+        raise

@@ -1,0 +1,113 @@
+"""Where the command line writes: streams that may be closed or full, a file, a report in each format."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from lightning_devcheck._report.report import Report, write_text
+from lightning_devcheck._run.parent import flush_or_drop
+
+
+def open_missing_streams() -> None:
+    """Have standard streams that are closed lead nowhere, in started processes too: no file takes their number."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            descriptor = os.open(os.devnull, os.O_RDWR)
+            os.set_inheritable(descriptor, True)
+            setattr(sys, name, os.fdopen(descriptor, mode))
+
+
+def say(text: str) -> None:
+    try:
+        write_text(f"lightning-devcheck: {text}", sys.stderr)
+    except OSError:
+        flush_or_drop(sys.stderr)  # there is no other place to say it
+
+
+def output_problem(args: argparse.Namespace) -> str:
+    """Why the file for the report cannot be written; empty where it may. Nothing in it is changed."""
+    if args.output is None:
+        return ""
+    path = Path(args.output)
+    try:
+        if path.is_dir():
+            return f"--output {args.output}: is a folder; name a file"
+        is_new = not path.exists()
+        if is_new or path.is_file():
+            path.open("ab").close()
+        if is_new:
+            path.unlink()
+    except OSError as error:
+        return f"--output {args.output}: {error.strerror}"
+    # a pipe or a device is only opened to write the report
+    return "" if is_new or os.access(path, os.W_OK) else f"--output {args.output}: Permission denied"
+
+
+def write_report(report: Report, args: argparse.Namespace) -> None:
+    """Write the report to where the user wants it; where that fails to the next best place, with a word."""
+    if args.output is not None:
+        try:
+            text = _rendered(report, args.format, "utf-8")
+            Path(args.output).write_text(f"{text}\n", encoding="utf-8", errors="backslashreplace")
+        except OSError as error:
+            say(f"--output {args.output}: {error.strerror}; the report goes to standard output")
+        else:
+            say(f"report written to {args.output}")
+            return
+    try:
+        _show(report, args.format, sys.stdout)
+    except BrokenPipeError:
+        flush_or_drop(sys.stdout)  # the reader has seen enough
+    except OSError as error:
+        flush_or_drop(sys.stdout)
+        say(f"standard output: {error.strerror}; the report goes to standard error")
+        with contextlib.suppress(OSError):
+            _show(report, args.format, sys.stderr)
+
+
+def _show(report: Report, form: str, stream: Any) -> None:
+    if form == "text":
+        report.show(stream)
+    else:
+        encoding = getattr(stream, "encoding", None) or "utf-8"
+        write_text(_rendered(report, form, encoding), stream)
+
+
+def _rendered(report: Report, form: str, encoding: str) -> str:
+    """The report in a format; what an encoding has not is escaped as the format does."""
+    if form == "html":
+        return report.to_html().encode(encoding, "xmlcharrefreplace").decode(encoding)
+    if form == "text":
+        return str(report)
+    text = report.to_json()
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        return json.dumps(report.to_dict(), indent=2)
+    return text
+
+
+@contextlib.contextmanager
+def output_for_machines(args: argparse.Namespace) -> Iterator[None]:
+    """Send what other code prints to standard error, where standard output is for a report in a machine's format."""
+    if args.format == "text" or args.output is not None:
+        yield
+        return
+    flush_or_drop(sys.stdout)
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        # what was printed through a name for it that the redirection does not reach
+        flush_or_drop(sys.stdout)
+        os.dup2(kept, 1)
+        os.close(kept)

@@ -1,0 +1,272 @@
+"""Run a few steps of a real Trainer on simulated devices, and report."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import importlib
+import logging
+import os
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.multiprocessing import ProcessExitedException, ProcessRaisedException
+
+from lightning_devcheck._check.callback import DeviceCheck
+from lightning_devcheck._compat import fork_processes
+from lightning_devcheck._explain import explain
+from lightning_devcheck._judge.scan import scan
+from lightning_devcheck._report.report import Report, merge_reports
+from lightning_devcheck._run.collector import Collector, forked_ranks
+from lightning_devcheck._run.spool import save, saved
+from lightning_devcheck._simulate import simulate_cuda
+from lightning_devcheck._simulate.host_reads import NO_VALUES
+from lightning_devcheck._simulate.patch import Patches
+
+NAMESPACES = ("lightning.pytorch", "pytorch_lightning")
+LOGGERS = (*NAMESPACES, "lightning.fabric", "lightning_fabric")
+# modules whose warnings are hints about a run that is short on purpose
+HINTS = r"(pytorch_lightning|lightning|lightning_fabric|lightning_utilities)\."
+QUIET = {
+    "logger": False,
+    "enable_checkpointing": False,
+    "enable_progress_bar": False,
+    "enable_model_summary": False,
+    "num_sanity_val_steps": 0,
+    "max_epochs": 1,
+}
+# what may follow the name of a DDP strategy
+DDP_OPTIONS = ("", "_find_unused_parameters_false", "_find_unused_parameters_true")
+# a run that takes longer than this says how far it is
+SILENT_S = 5.0
+
+
+def preflight(
+    model: torch.nn.Module | Callable[[], torch.nn.Module],
+    data: Any,
+    *,
+    devices: int = 2,
+    steps: int = 2,
+    strategy: Any = "auto",
+    timeout_s: float = 600.0,
+    values: bool = True,
+    **trainer_kwargs: Any,
+) -> Report:
+    """Run a few training and validation steps on simulated CUDA devices, and report every device finding.
+
+    The real Trainer of the model's namespace runs with `DeviceCheck`, no logger and no checkpoint, inside
+    `simulate_cuda`; no GPU is needed. One process runs on the *last* device, so that a written-out ``cuda:0`` shows;
+    ``strategy="ddp"`` runs ``devices`` real processes over gloo. Your model, the random numbers and the environment are
+    left as they were.
+
+    Args:
+        model: A LightningModule, of which a copy is run; or a callable that makes one, called inside the simulation, so
+            that what ``__init__`` does with devices is seen.
+        data: A DataLoader, a LightningDataModule, or an iterable of batches; also used for validation where the model
+            has no loader of its own. None takes the model's own loaders.
+        devices: How many devices to pretend, at least 1.
+        steps: Training steps, and as many validation steps.
+        strategy: ``"auto"`` for one process; ``"ddp"``, its variants, or a ``DDPStrategy`` for one process per device.
+            The processes are forked, whatever the strategy would do.
+        timeout_s: Seconds that several processes may take; then all are ended.
+        values: False for a model larger than memory: only shapes, dtypes and devices are followed, as in
+            `simulate_cuda`. A line that reads a value gets a stand-in, and a note in the report.
+        trainer_kwargs: Further arguments of the Trainer, such as ``precision``. A `DeviceCheck` among its ``callbacks``
+            (with ``allow`` or ``ignore``) is used in place of the default one.
+
+    Returns:
+        The findings of all processes; ``report.ok`` where nothing is wrong. Takes the time of the steps on the CPU.
+
+    Raises:
+        TypeError: If ``model`` is neither a LightningModule nor a callable that makes one, or cannot be copied; if
+            ``data`` holds no batches, or ``values`` is not True or False.
+        ValueError: If ``devices`` or ``steps`` is not a positive integer, ``timeout_s`` not positive, or ``strategy``
+            one that is not simulated.
+        TimeoutError: If several processes did not end in time; it names those that hang and the line of each.
+        Exception: What the run raises that was not recognized as a device error, as it is.
+
+    Example:
+        >>> import torch
+        >>> from lightning.pytorch.demos.boring_classes import BoringModel
+        >>> from lightning_devcheck import preflight
+        >>> preflight(BoringModel, torch.randn(4, 2, 32)).ok
+        True
+    """
+    if type(steps) is not int or steps < 1:
+        raise ValueError(f"preflight(steps={steps!r}): the number of steps is an integer of at least 1.")
+    if type(devices) is not int or devices < 1:
+        raise ValueError(f"preflight(devices={devices!r}): the number of devices is an integer of at least 1.")
+    if not isinstance(values, bool):
+        raise TypeError(f"preflight(values={values!r}): use True or False.")
+    if data is not None and not hasattr(data, "train_dataloader") and not isinstance(data, Iterable):
+        kind = type(data).__name__
+        raise TypeError(
+            "preflight(data=…): a DataLoader, a LightningDataModule, an iterable of batches or None is needed; this "
+            f"is a {kind}."
+        )
+    if not isinstance(timeout_s, (int, float)) or not timeout_s > 0:
+        raise ValueError(f"preflight(timeout_s={timeout_s!r}): the time limit is a number of seconds above 0.")
+    if "accelerator" in trainer_kwargs:
+        raise ValueError("preflight(accelerator=…): it always runs on simulated CUDA devices; leave the argument out.")
+    strategy = _forked(strategy)
+    copied = _copied(model) if isinstance(model, torch.nn.Module) else None
+    with (
+        tempfile.TemporaryDirectory() as name,
+        _as_it_was(),
+        simulate_cuda(devices, values=values),
+        Patches([forked_ranks(Path(name), timeout_s)]),
+    ):
+        folder, module = Path(name), copied
+        try:
+            module = _checked(model() if copied is None and callable(model) else copied, model)
+            options = {"devices": [devices - 1] if strategy == "auto" else devices, "strategy": strategy}
+            _fit(module, data, steps, folder, {**options, **trainer_kwargs})
+        except Exception as error:
+            if not _is_explained(error, module, folder):
+                raise
+        found = [] if module is None else [scan(module)]
+        return merge_reports([*saved(folder), *found])
+
+
+def _fit(module: Any, data: Any, steps: int, folder: Path, options: dict[str, Any]) -> None:
+    callbacks = options.pop("callbacks", None) or []
+    callbacks = list(callbacks) if isinstance(callbacks, (list, tuple)) else [callbacks]
+    check = next((c for c in callbacks if isinstance(c, DeviceCheck)), None)
+    if check is None:
+        check = DeviceCheck("ignore", every_n_steps=1, explain=False)
+        callbacks.append(check)
+    limits = {"limit_train_batches": steps, "limit_val_batches": steps}
+    callbacks += [Collector(check, folder), _progress(module, steps)]
+    trainer = _namespace(module).Trainer(**{**QUIET, **limits, "accelerator": "gpu", **options, "callbacks": callbacks})
+    trainer.fit(module, **_loaders(module, data, steps))
+
+
+def _is_explained(error: Exception, module: Any, folder: Path) -> bool:
+    """Whether an exception is about devices; its findings are saved where a process has not done so already."""
+    reports = saved(folder)
+    if any(report.errors for report in reports) and _is_from_rank(error):
+        return True
+    report = explain(error, module)
+    # raised in the run, it was explained there, while everything was still where it was
+    if report is not None and not any(other.errors for other in reports):
+        save(report, folder)
+    return report is not None
+
+
+def _is_from_rank(error: Exception) -> bool:
+    """Whether a process that the launcher started has failed: it has explained its exception itself."""
+    return isinstance(error, (ProcessRaisedException, ProcessExitedException))
+
+
+def _checked(module: Any, given: Any) -> Any:
+    if not isinstance(module, torch.nn.Module) or _namespace(module) is None:
+        kind = type(given if module is None else module).__name__
+        raise TypeError(
+            f"preflight(model=…): a LightningModule, or a callable that makes one, is needed; this is a {kind}."
+        )
+    return module
+
+
+def _copied(model: torch.nn.Module) -> torch.nn.Module:
+    try:
+        return copy.deepcopy(model)
+    except Exception as error:
+        raise TypeError(
+            f"preflight(model=…): this {type(model).__name__} cannot be copied ({error}). Give a callable that makes "
+            "it: preflight(lambda: Model(...), data)."
+        ) from error
+
+
+def _namespace(module: torch.nn.Module) -> Any:
+    """The Lightning package whose Trainer takes this module."""
+    bases = {f"{cls.__module__}.{cls.__qualname__}" for cls in type(module).__mro__}
+    found = [name for name in NAMESPACES if f"{name}.core.module.LightningModule" in bases]
+    return importlib.import_module(found[0]) if found else None
+
+
+def _loaders(module: Any, data: Any, steps: int) -> dict[str, Any]:
+    """The arguments of ``fit`` that hand over the data."""
+    if data is None:
+        return {}
+    if hasattr(data, "train_dataloader"):
+        return {"datamodule": data}
+    loader = data if isinstance(data, torch.utils.data.DataLoader) else _Batches(data, steps)
+    base = _namespace(module).LightningModule
+    validates = type(module).validation_step is not base.validation_step
+    own = type(module).val_dataloader is not base.val_dataloader
+    return {"train_dataloaders": loader, **({"val_dataloaders": loader} if validates and not own else {})}
+
+
+class _Batches:
+    """The first batches of any iterable, those of a generator too, as often as asked for."""
+
+    def __init__(self, data: Iterable[Any], steps: int) -> None:
+        self._batches = list(islice(data, steps))
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._batches)
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+
+def _forked(strategy: Any) -> Any:
+    """The strategy with processes that are forked: what is simulated here is simulated there."""
+    if strategy is None or strategy == "auto":
+        return "auto"
+    if isinstance(strategy, str) and strategy.startswith("ddp"):
+        options = strategy.removeprefix("ddp").removeprefix("_spawn").removeprefix("_fork").removeprefix("_notebook")
+        if options in DDP_OPTIONS:
+            return f"ddp_fork{options}"
+    elif fork_processes(strategy):
+        return strategy
+    raise ValueError(
+        f"preflight(strategy={strategy!r}) is not simulated; use 'auto' for one process, 'ddp', or a DDPStrategy."
+    )
+
+
+@contextlib.contextmanager
+def _as_it_was() -> Iterator[None]:
+    """Put back what a run of a Trainer changes in this process, and keep Lightning's hints out of sight."""
+    from lightning_devcheck._compat import isolate_rng  # imports Lightning
+
+    environment = dict(os.environ)
+    levels = {name: logging.getLogger(name).level for name in LOGGERS}
+    with isolate_rng(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module=HINTS)
+        warnings.filterwarnings("ignore", message=NO_VALUES)  # the report has a note instead
+        try:
+            for name in LOGGERS:
+                logging.getLogger(name).setLevel(logging.ERROR)
+            yield
+        finally:
+            for name, level in levels.items():
+                logging.getLogger(name).setLevel(level)
+            os.environ.clear()
+            os.environ.update(environment)
+
+
+def _progress(module: torch.nn.Module, steps: int) -> Any:
+    """A callback that tells how far a long run is."""
+    base: Any = _namespace(module).Callback
+    start = time.monotonic()
+
+    class Progress(base):  # type: ignore[misc]
+        def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+            elapsed = time.monotonic() - start
+            if elapsed > SILENT_S and trainer.is_global_zero:
+                print(f"preflight: training step {batch_idx + 1} of {steps}, {elapsed:.0f} s", file=sys.stderr)
+
+        def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
+            elapsed = time.monotonic() - start
+            if elapsed > SILENT_S and trainer.is_global_zero:
+                print(f"preflight: validation, {elapsed:.0f} s", file=sys.stderr)
+
+    return Progress()

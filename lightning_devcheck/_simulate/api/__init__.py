@@ -1,0 +1,1 @@
+"""The names of torch that are answered for the devices."""

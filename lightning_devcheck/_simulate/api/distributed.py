@@ -1,0 +1,146 @@
+"""Stand-ins for ``torch.distributed`` for the time of a simulation: NCCL is spoken over gloo."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+from lightning_devcheck._simulate.arguments import tensors_in
+from lightning_devcheck._simulate.compat import end_openmp_threads
+from lightning_devcheck._simulate.tensor.simulated import SimulatedTensor
+
+COLLECTIVES = ["all_reduce", "broadcast", "reduce", "all_gather", "all_gather_into_tensor", "gather", "scatter"]
+COLLECTIVES += ["reduce_scatter", "reduce_scatter_tensor", "all_to_all", "all_to_all_single"]
+COLLECTIVES += ["send", "recv", "isend", "irecv"]
+# a rank that waits longer for the others waits for one that has failed or taken another way
+PATIENCE = timedelta(minutes=5)
+
+
+def distributed_stand_ins() -> Iterable[tuple[Any, str, Any]]:
+    """What to replace: owner, attribute and stand-in."""
+    start_processes = _forked(mp.start_processes)
+    yield mp, "start_processes", start_processes
+    # the module, which the function of the same name hides: `torch.multiprocessing.spawn` calls its own
+    yield sys.modules[mp.start_processes.__module__], "start_processes", start_processes
+    if not dist.is_available():
+        return
+    nccl_groups: set[str] = set()
+    starters = {
+        "init_process_group": _starter(dist.init_process_group, nccl_groups),
+        "new_group": _group_maker(dist.new_group, nccl_groups),
+        "get_backend": _backend(dist.get_backend, nccl_groups),
+        "is_nccl_available": lambda: True,
+    }
+    for name, stand_in in starters.items():
+        yield dist, name, stand_in
+        yield dist.distributed_c10d, name, stand_in
+    # only under the public name: torch's own object collectives hand CPU tensors to gloo, and may
+    for name in COLLECTIVES:
+        yield dist, name, _collective(getattr(dist, name), nccl_groups)
+
+
+def _forked(original: Callable[..., Any]) -> Callable[..., Any]:
+    """``start_processes`` that forks, also where it would spawn: what is simulated here is simulated there."""
+
+    @functools.wraps(original)
+    def start_processes(fn: Any, args: Any = (), *rest: Any, **kwargs: Any) -> Any:
+        # OpenMP's threads do not survive a fork: a parallel region of a rank would wait for them for ever
+        may_thread = end_openmp_threads()
+        return original(_start_rank, (may_thread, fn, *args), *rest, **{**kwargs, "start_method": "fork"})
+
+    return start_processes
+
+
+def _start_rank(index: int, may_thread: bool, fn: Any, *args: Any) -> None:
+    """Run a rank with one thread, and more only if it asks for them where the pool is a new one."""
+    torch.set_num_threads(1)
+    if not may_thread:
+        torch.set_num_threads = _ignored  # type: ignore[assignment]
+    # torch takes one call in a process, and the parent's counts here
+    torch.set_num_interop_threads = _ignored  # type: ignore[assignment]
+    fn(index, *args)
+
+
+def _ignored(count: int) -> None:
+    """Leave the number of threads as it is."""
+
+
+def _starter(original: Callable[..., Any], nccl_groups: set[str]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def init_process_group(backend: Any = None, *args: Any, **kwargs: Any) -> Any:
+        kwargs.pop("device_id", None)
+        kwargs["timeout"] = min(kwargs.get("timeout") or PATIENCE, PATIENCE)
+        wants_nccl = backend is None or "nccl" in str(backend)
+        result = original("gloo" if wants_nccl else backend, *args, **kwargs)
+        if wants_nccl:
+            nccl_groups.add(_name(None))
+        return result
+
+    return init_process_group
+
+
+def _group_maker(original: Callable[..., Any], nccl_groups: set[str]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def new_group(ranks: Any = None, timeout: Any = None, backend: Any = None, *args: Any, **kwargs: Any) -> Any:
+        kwargs.pop("device_id", None)
+        wants_nccl = "nccl" in str(backend) if backend else _name(None) in nccl_groups
+        group = original(ranks, timeout, "gloo" if wants_nccl else backend, *args, **kwargs)
+        if wants_nccl and group is not dist.GroupMember.NON_GROUP_MEMBER:
+            nccl_groups.add(_name(group))
+        return group
+
+    return new_group
+
+
+def _backend(original: Callable[..., Any], nccl_groups: set[str]) -> Callable[..., Any]:
+    """The backend that was asked for."""
+
+    @functools.wraps(original)
+    def get_backend(group: Any = None) -> Any:
+        backend = original(group)
+        return "nccl" if _name(group) in nccl_groups else backend
+
+    return get_backend
+
+
+def _name(group: Any) -> str:
+    named: Any = dist.group.WORLD if group is None else group
+    return str(named.group_name)
+
+
+def _collective(original: Callable[..., Any], nccl_groups: set[str]) -> Callable[..., Any]:
+    """Refuse a CPU tensor where NCCL would."""
+
+    @functools.wraps(original)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        group = kwargs.get("group")
+        if nccl_groups and dist.is_initialized() and _name(group) in nccl_groups:
+            for tensor in tensors_in(*args, *kwargs.values()):
+                if not isinstance(tensor, SimulatedTensor):
+                    error = RuntimeError(f"No backend type associated with device type {tensor.device.type}")
+                    error.func, error.devices, error.argument = original, (tensor.device,), None  # type: ignore[attr-defined]
+                    raise error
+            if original.__name__ == "all_reduce":
+                return _averaged(original, *args, **kwargs)
+        return original(*args, **kwargs)
+
+    return call
+
+
+def _averaged(original: Callable[..., Any], tensor: Any, op: Any = None, *rest: Any, **kwargs: Any) -> Any:
+    """NCCL's mean, which gloo lacks for whole numbers: the sum, divided."""
+    if op != dist.ReduceOp.AVG:
+        return original(tensor, dist.ReduceOp.SUM if op is None else op, *rest, **kwargs)
+    work = original(tensor, dist.ReduceOp.SUM, *rest, **kwargs)
+    if work is not None:
+        work.wait()
+    with torch.no_grad():
+        tensor.copy_(tensor / dist.get_world_size(kwargs.get("group")))
+    return work

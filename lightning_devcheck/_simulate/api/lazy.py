@@ -1,0 +1,53 @@
+"""Parameters and buffers whose shape is not known yet: they remember the simulated device that they will be on."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
+
+from lightning_devcheck._compat import default_device
+from lightning_devcheck._simulate.api.module import become
+from lightning_devcheck._simulate.state import cuda_device, running
+
+MARK = "_simulated_index"
+
+
+def lazy_stand_ins() -> Iterator[tuple[Any, str, Any]]:
+    """What to replace: owner, attribute and stand-in."""
+    for kind in (UninitializedParameter, UninitializedBuffer):
+        yield kind, "__new__", staticmethod(_making(kind.__new__))
+        yield kind, "materialize", _materializing(kind.materialize)
+
+
+def _making(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A lazy tensor is made on the CPU; C++ cannot make it around a simulated one."""
+
+    @functools.wraps(original)
+    def make(cls: Any, requires_grad: bool = True, device: Any = None, dtype: Any = None, **kwargs: object) -> Any:
+        wanted = default_device() if device is None else device
+        wanted = torch.device("cuda", wanted) if isinstance(wanted, int) else cuda_device(wanted)
+        made = original(cls, requires_grad, "cpu" if wanted is not None else device, dtype, **kwargs)
+        if wanted is not None:
+            setattr(made, MARK, running().index_of(wanted))
+        return made
+
+    return make
+
+
+def _materializing(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def materialize(self: Any, shape: Any, device: Any = None, dtype: Any = None) -> None:
+        index = getattr(self, MARK, None)
+        if index is None or device is not None:
+            original(self, shape, "cpu" if device is None else device, dtype)
+            return
+        made = torch.empty(shape, device=torch.device("cuda", index), dtype=dtype or self.data.dtype)
+        if isinstance(self, torch.nn.Parameter):
+            made = torch.nn.Parameter(made, self.requires_grad)
+        become(self, made)
+
+    return materialize

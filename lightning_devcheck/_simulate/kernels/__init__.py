@@ -1,0 +1,1 @@
+"""Operators that CUDA runs by other means than the CPU."""

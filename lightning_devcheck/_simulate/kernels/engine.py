@@ -1,0 +1,132 @@
+"""What the autograd engine checks of real devices and skips for simulated ones: the devices of gradients."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch.autograd.graph import saved_tensors_hooks
+
+from lightning_devcheck._simulate.compat import ENGINE, FUNCTION_NODE, run_backward, unwrapped
+from lightning_devcheck._simulate.tensor.simulated import Move, device_at, index_below
+
+# how torch names the type of a tensor on `meta` in its messages: in C++, and in Python
+DTYPE = r"(?:Complex)?(?:Float|Double|Half)|BFloat16|Byte|Char|Short|Int|Long|Bool"
+META_TYPE = re.compile(rf"\bMeta({DTYPE})Type\b|\btorch\.meta\.({DTYPE})Tensor\b")
+
+
+def backward_stand_ins(mode: Any) -> Iterable[tuple[Any, str, Any]]:
+    """What to replace: owner, attribute and stand-in.
+
+    Args:
+        mode: The function mode; hooks and custom Functions make tensors in backward.
+    """
+    yield saved_tensors_hooks, "__init__", _packing(mode, saved_tensors_hooks.__init__)
+    yield (*ENGINE, _engine(mode, run_backward))
+    yield torch.autograd.Function, "apply", classmethod(_noting(vars(torch.autograd.Function)["apply"]))
+    yield FUNCTION_NODE, "apply", _checking(FUNCTION_NODE.apply)
+
+
+def _packing(mode: Any, original: Callable[..., Any]) -> Callable[..., Any]:
+    """Hooks on saved tensors with the mode on: torch packs while a call is on its way, for which it is off."""
+
+    @functools.wraps(original)
+    def make(hooks: Any, pack_hook: Callable[..., Any], unpack_hook: Callable[..., Any]) -> None:
+        def pack(tensor: torch.Tensor) -> Any:
+            with mode:
+                return pack_hook(tensor)
+
+        original(hooks, pack, unpack_hook)
+
+    return make
+
+
+def _engine(mode: Any, run_backward: Callable[..., Any]) -> Callable[..., Any]:
+    """The engine's entry with the mode on, the given gradients checked, and errors in CUDA's words."""
+
+    def call(roots: Sequence[Any], gradients: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
+        places = [index_below(root) if isinstance(root, torch.Tensor) else None for root in roots]
+        checked = _check("", zip(roots, places, gradients, strict=False))
+        try:
+            with mode:
+                return run_backward(roots, tuple(checked), *args, **kwargs)
+        except RuntimeError as error:
+            _translate(error)
+            raise
+
+    return call
+
+
+def _translate(error: RuntimeError) -> None:
+    """A hook that moves a gradient, a tensor changed in place: torch names the type, ``meta`` here."""
+    if error.args and isinstance(error.args[0], str):
+        text = META_TYPE.sub(lambda found: f"torch.cuda.{found[1] or found[2]}Tensor", error.args[0])
+        error.args = (text, *error.args[1:])
+
+
+def _noting(original: Any) -> Callable[..., Any]:
+    """``Function.apply`` that leaves on the node where each input is."""
+
+    def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        out = original.__get__(None, cls)(*args, **kwargs)  # a Python method to torch 2.13, a C one from 2.14
+        first = out[0] if isinstance(out, (tuple, list)) and out else out
+        node = first.grad_fn if isinstance(first, torch.Tensor) else None
+        if isinstance(node, FUNCTION_NODE):
+            node._simulated_inputs = [index_below(a) if isinstance(a, torch.Tensor) else NOT_A_TENSOR for a in args]
+        return out
+
+    return apply
+
+
+NOT_A_TENSOR = -1
+
+
+def _checking(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A custom Function's backward whose gradients are on their inputs' devices, or an error as the engine's."""
+
+    def apply(self: Any, *grads: Any) -> Any:
+        out = original(self, *grads)
+        inputs = getattr(self, "_simulated_inputs", None)
+        if inputs is None:
+            return out
+        results = out if isinstance(out, (tuple, list)) else (out,)
+        wanted = [(g, i) for g, i in zip(results, inputs, strict=False) if i != NOT_A_TENSOR]
+        edges = [node for node, _ in self.next_functions]
+        checked = iter(_check(f"Function {self.name()} returned an ", _rows(edges, wanted)))
+        merged = [next(checked) if i != NOT_A_TENSOR else g for g, i in zip(results, inputs, strict=False)]
+        merged += list(results[len(merged) :])
+        return tuple(merged) if isinstance(out, (tuple, list)) else merged[0]
+
+    return apply
+
+
+def _rows(edges: Sequence[Any], wanted: Sequence[tuple[Any, int | None]]) -> Iterable[tuple[Any, int | None, Any]]:
+    """Edge, wanted device and gradient of each tensor input."""
+    for position, (gradient, index) in enumerate(wanted):
+        yield (edges[position] if position < len(edges) else None), index, gradient
+
+
+def _check(who: str, rows: Iterable[tuple[Any, int | None, Any]]) -> list[Any]:
+    """Gradients on the wanted devices: 0-dim ones are moved without a word, as the engine does.
+
+    Raises:
+        RuntimeError: For a gradient with dimensions on another device, in the engine's words.
+    """
+    checked = []
+    for position, (target, index, gradient) in enumerate(rows):
+        if target is not None and isinstance(gradient, torch.Tensor) and index_below(gradient) != index:
+            if gradient.dim():
+                raise _invalid(who, position, index, gradient)
+            gradient = Move.apply(gradient, index, None)  # type: ignore[no-untyped-call]
+        checked.append(gradient)
+    return checked
+
+
+def _invalid(who: str, position: int, index: int | None, gradient: torch.Tensor) -> RuntimeError:
+    expected, got = device_at(index), unwrapped(gradient).device
+    error = RuntimeError(f"{who}invalid gradient at index {position} - expected device {expected} but got {got}")
+    error.devices = (expected, got)  # type: ignore[attr-defined]
+    return error

@@ -1,0 +1,1 @@
+"""Which devices an operator takes, and how it runs."""

@@ -1,0 +1,1 @@
+"""Operators where there are no values."""

@@ -1,0 +1,1 @@
+"""The user's source text, read and never run."""

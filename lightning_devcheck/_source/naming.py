@@ -1,0 +1,263 @@
+"""What the user calls the tensor that a line moves or reads, and which line made it."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
+
+from lightning_devcheck._report.records import Origin
+from lightning_devcheck._source.files import (
+    class_body,
+    class_source,
+    end_of,
+    innermost,
+    origin_at,
+    own_nodes,
+    parse,
+    start_of,
+    statement_at,
+    statements_around,
+)
+from lightning_devcheck._source.statements import kept_by
+
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+MOVES = ("cpu", "to", "cuda", "type_as", "numpy")
+# what reads values from a device: methods, functions, and methods that lead there
+READING_METHODS = {"item", "tolist", "cpu", "numpy", "nonzero", "to", "unique"}
+SURE_READS = {"item", "tolist", "cpu", "numpy", "nonzero"}  # the others read in some cases only
+CONVERSIONS = ("float", "int", "bool")  # read for certain; min and max do of tensors only
+READING_FUNCTIONS = {"float", "int", "bool", "print", "str", "repr", "format", "round", "range", "list", "min", "max"}
+PASSING_METHODS = {"detach", "clone", "float", "double", "half", "sum", "mean", "max", "min", "argmax", "abs", *MOVES}
+PASSING_METHODS |= {"any", "all", "pow", "sqrt", "exp", "square", "view", "flatten", "squeeze", *READING_METHODS}
+LIBRARIES = {"torch", "F", "np", "math"}
+
+
+def name_move(place: Origin) -> tuple[str, Origin]:
+    """Name what a line brings to another device, as typed, and give the line that made it.
+
+    ``x = loss.cpu()`` makes ``x``; ``losses[0] = loss`` writes into ``losses``, made where it was assigned last;
+    ``terms.append(term.cpu())`` moves ``term``. The name is empty where the value has none.
+    """
+    statement, function = _statement(place)
+    target = _target(statement)
+    if isinstance(target, ast.Subscript):
+        name = ast.unparse(target.value)
+        return name, _assignment(function, name, place) or place
+    if isinstance(target, (ast.Name, ast.Attribute)):
+        return ast.unparse(target), place
+    return _receiver(statement), place
+
+
+def name_read(place: Origin) -> str:
+    """Name what a line reads from the device, as typed; the line itself where nothing stands out.
+
+    ``self.sums += losses.cpu()`` reads for the sake of ``self.sums``, which is on the CPU; a loop reads the container,
+    item by item.
+    """
+    statement, function = _statement(place)
+    if isinstance(statement, ast.AugAssign) and _copies(statement.value):
+        target = statement.target
+        return ast.unparse(target.value if isinstance(target, ast.Subscript) else target)
+    found = _first_read(statement, function, place) if statement is not None else None
+    if found is None:
+        return bare(place)
+    container = _iterated(function, found, place) if isinstance(found, ast.Name) else None
+    return ast.unparse(container or found)
+
+
+def _first_read(statement: ast.stmt, function: ast.AST | None, place: Origin) -> ast.expr | None:
+    """What a statement reads for certain; else what it decides by or shows, moves, or takes as an index."""
+    certain = next(_called_on(statement, SURE_READS), None)
+    decided = next(itertools.chain(_decided_by(statement), _shown(statement, function)), None)
+    moved = next(_called_on(statement, READING_METHODS - SURE_READS), None)
+    return certain or decided or moved or next(_indices(statement, function, place), None)
+
+
+def bare(place: Origin) -> str:
+    """What stands at a place, on one line without its comment; of a compound statement as it is written."""
+    statement = statement_at(place)
+    if statement is None or hasattr(statement, "body"):
+        return place.line.partition("  #")[0]
+    return ast.unparse(statement)
+
+
+def _copies(value: ast.expr) -> bool:
+    """Whether the outermost call brings a tensor to the host, as a tensor."""
+    return isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in ("cpu", "to")
+
+
+def _called_on(statement: ast.AST, methods: AbstractSet[str]) -> Iterator[ast.expr]:
+    """What a statement calls one of some methods on."""
+    for node in own_nodes(statement):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in methods:
+            yield _source_of(node.func.value)
+
+
+def _decided_by(statement: ast.AST) -> Iterator[ast.expr]:
+    """Conditions, and what functions of Python's own read."""
+    nodes = list(own_nodes(statement))
+    nodes.sort(key=lambda node: not (isinstance(node, ast.Call) and ast.unparse(node.func) in CONVERSIONS))
+    for node in nodes:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in READING_FUNCTIONS:
+            yield from (_source_of(v) for v in node.args if not isinstance(v, (ast.Constant, ast.JoinedStr)))
+        elif isinstance(node, (ast.If, ast.While, ast.IfExp, ast.Assert)):
+            yield _source_of(node.test)
+
+
+def _shown(statement: ast.AST, function: ast.AST | None) -> list[ast.expr]:
+    """What a statement writes into a text, variables of the function first: a step's number comes from outside."""
+    found: list[ast.expr] = []
+    for node in own_nodes(statement):
+        if isinstance(node, ast.FormattedValue):
+            found.append(_source_of(node.value))
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "format":
+            found += map(_source_of, node.args) if _is_text(node.func.value) else ()
+        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and _is_text(node.left):
+            found += map(_source_of, node.right.elts if isinstance(node.right, ast.Tuple) else [node.right])
+    assigned = {ast.unparse(n) for n in ast.walk(function) if _is_assigned(n)} if function is not None else set()
+    return sorted(found, key=lambda value: ast.unparse(value) not in assigned)
+
+
+def _is_text(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+
+
+def _is_assigned(node: ast.AST) -> bool:
+    return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+
+
+def _indices(statement: ast.AST, function: ast.AST | None, place: Origin) -> Iterator[ast.expr]:
+    """What a statement takes as an index, besides numbers that a loop counts; nothing where a call may read as well."""
+    nodes = list(own_nodes(statement))
+    for node in () if any(isinstance(n, ast.Call) and _worked_on(n) is None for n in nodes) else nodes:
+        indices = node.slice if isinstance(node, ast.Subscript) else None
+        for index in indices.elts if isinstance(indices, ast.Tuple) else [indices]:
+            counted = _iterated(function, index, place) if isinstance(index, ast.Name) else None
+            numbers = counted is not None and ast.unparse(counted).startswith(("range(", "enumerate("))
+            if index is not None and not isinstance(index, (ast.Constant, ast.Slice)) and not numbers:
+                yield index
+
+
+def _source_of(node: ast.expr) -> ast.expr:
+    """What an expression begins with: ``loss`` of ``loss.mean() > 3`` and of ``not torch.isnan(loss).any()``."""
+    while (inner := _inner(node)) is not None:
+        node = inner
+    return node
+
+
+def _inner(node: ast.expr) -> ast.expr | None:
+    """What an operation, a comparison or a call works on first; None for what has no such part."""
+    if isinstance(node, ast.Call):
+        return _worked_on(node)
+    if isinstance(node, ast.BoolOp):
+        return node.values[0]
+    return node.left if isinstance(node, ast.Compare) else node.operand if isinstance(node, ast.UnaryOp) else None
+
+
+def _worked_on(call: ast.Call) -> ast.expr | None:
+    """What a call of a torch function, a reading function or a tensor's method works on."""
+    function = call.func
+    if isinstance(function, ast.Name):
+        return call.args[0] if function.id in READING_FUNCTIONS and call.args else None
+    if not isinstance(function, ast.Attribute):
+        return None
+    if isinstance(function.value, ast.Name) and function.value.id in LIBRARIES:
+        return call.args[0] if call.args else None
+    return function.value if function.attr in PASSING_METHODS else None
+
+
+def _iterated(function: ast.AST | None, name: ast.Name, place: Origin) -> ast.expr | None:
+    """What a ``for`` around a line takes a name from: ``losses`` of ``for i, loss in enumerate(losses)``."""
+    loops = [node for node in ast.walk(function) if isinstance(node, (ast.For, ast.AsyncFor))] if function else []
+    around = [loop for loop in loops if start_of(loop)[0] <= place.lineno <= end_of(loop)[0]]
+    found = (_taken_from(loop.target, loop.iter, name.id) for loop in around)
+    return next((one for one in found if one is not None), None)
+
+
+def _taken_from(target: ast.expr, source: ast.expr, name: str) -> ast.expr | None:
+    """Which part of an iterable becomes a name: through ``enumerate``, ``zip``, ``.items()`` and ``.values()``."""
+    call = source if isinstance(source, ast.Call) else None
+    called = call.func if call else None
+    if isinstance(called, ast.Attribute) and called.attr in ("items", "values") and call and not call.args:
+        return called.value if any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(target)) else None
+    if isinstance(target, ast.Name):
+        return source if target.id == name else None
+    if not isinstance(target, (ast.Tuple, ast.List)):
+        return None
+    parts: list[ast.expr] = [source] * len(target.elts)
+    if call and isinstance(called, ast.Name) and called.id == "zip" and len(call.args) == len(parts):
+        parts = call.args
+    elif call and isinstance(called, ast.Name) and called.id == "enumerate" and len(parts) == 2 and call.args:
+        parts = [source, call.args[0]]
+    found = (_taken_from(part, whole, name) for part, whole in zip(target.elts, parts, strict=True))
+    return next((one for one in found if one is not None), None)
+
+
+def keeping_line(owner: type, attribute: str) -> Origin | None:
+    """The line outside ``__init__`` that puts something into an attribute or adds to it, in a class or its bases."""
+    name = f"self.{attribute}"
+    for cls in owner.__mro__:
+        source = class_source(cls)
+        methods = [node for node in class_body(*source) if isinstance(node, FUNCTIONS)] if source else []
+        for method in methods:
+            for node in ast.walk(method):
+                if source and isinstance(node, ast.stmt) and method.name != "__init__":
+                    kept = kept_by(node)
+                    if kept is not None and kept[0] == name:
+                        return origin_at(source[0], node, method.name)
+    return None
+
+
+def leaf_line(owner: type, method: str) -> Origin | None:
+    """The first line of a method that makes a leaf by ``requires_grad``."""
+    for cls in owner.__mro__:
+        source = class_source(cls) if method in vars(cls) else None
+        for function in _functions(class_body(*source), method) if source else ():
+            for node in ast.walk(function):
+                simple = isinstance(node, ast.stmt) and not hasattr(node, "body")
+                if isinstance(node, ast.stmt) and simple and "requires_grad" in ast.unparse(node):
+                    return origin_at(source[0], node, method) if source else None
+    return None
+
+
+def _functions(nodes: Iterator[ast.stmt], name: str) -> Iterator[ast.FunctionDef]:
+    return (node for node in nodes if isinstance(node, ast.FunctionDef) and node.name == name)
+
+
+def _statement(place: Origin) -> tuple[ast.stmt | None, ast.AST | None]:
+    """The innermost statement at a place, and the function it is in."""
+    tree = parse(place.filename)
+    if tree is None:
+        return None, None
+    functions = [node for node in statements_around(tree, (place.lineno, place.column)) if isinstance(node, FUNCTIONS)]
+    return innermost(tree, (place.lineno, place.column)), functions[-1] if functions else tree
+
+
+def _target(statement: ast.stmt | None) -> ast.expr | None:
+    if isinstance(statement, ast.Assign):
+        return statement.targets[0]
+    return statement.target if isinstance(statement, (ast.AnnAssign, ast.AugAssign)) else None
+
+
+def _assignment(function: ast.AST | None, name: str, place: Origin) -> Origin | None:
+    """The last assignment to a name in a function before a line."""
+    if function is None:
+        return None
+    before = [
+        node
+        for node in ast.walk(function)
+        if isinstance(node, (ast.Assign, ast.AnnAssign)) and end_of(node) <= (place.lineno, place.column or 0)
+        if (target := _target(node)) is not None and ast.unparse(target) == name
+    ]
+    return origin_at(place.filename, max(before, key=end_of), place.function) if before else None
+
+
+def _receiver(statement: ast.stmt | None) -> str:
+    """What ``.cpu()`` or ``.to()`` is called on, where that has a name."""
+    for node in ast.walk(statement) if statement else ():
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in MOVES:
+            value = node.func.value
+            return ast.unparse(value) if isinstance(value, (ast.Name, ast.Attribute, ast.Subscript)) else ""
+    return ""
