@@ -131,13 +131,24 @@ def end_openmp_threads() -> bool:
     """End the threads of the OpenMP in torch's wheels, before a fork; OpenMP makes new ones when it needs some.
 
     Returns:
-        Whether that was done: GCC's library does it from version 9 on, and other libraries look after forks themselves.
+        Whether that was done: GCC's library does it from version 9 on (torch 2.6's is older), and other libraries look
+        after forks themselves.
     """
     ended = False
-    for path in Path(torch.__file__).parent.glob("lib/libgomp*"):
-        pause = getattr(ctypes.CDLL(str(path)), "omp_pause_resource_all", None)
+    for library in _openmp():
+        pause = getattr(library, "omp_pause_resource_all", None)
         ended = ended or (pause is not None and pause(OMP_PAUSE_SOFT) == 0)
     return ended
+
+
+def keep_one_thread() -> None:
+    """Have OpenMP run everything in the thread that asks, for the rest of this process, however many it asks for."""
+    for library in _openmp():
+        library.omp_set_max_active_levels(0)
+
+
+def _openmp() -> list[ctypes.CDLL]:
+    return [ctypes.CDLL(str(path)) for path in Path(torch.__file__).parent.glob("lib/libgomp*")]
 
 
 def scoped_library() -> Any:
@@ -281,6 +292,7 @@ __all__ = [
     "end_openmp_threads",
     "fused_attention",
     "is_wrapped",
+    "keep_one_thread",
     "kernels_for",
     "make_wrapper",
     "marks_views",

@@ -13,7 +13,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 from lightning_devcheck._simulate.arguments import tensors_in
-from lightning_devcheck._simulate.compat import end_openmp_threads
+from lightning_devcheck._simulate.compat import end_openmp_threads, keep_one_thread
 from lightning_devcheck._simulate.tensor.simulated import SimulatedTensor
 
 COLLECTIVES = ["all_reduce", "broadcast", "reduce", "all_gather", "all_gather_into_tensor", "gather", "scatter"]
@@ -62,7 +62,7 @@ def _start_rank(index: int, may_thread: bool, fn: Any, *args: Any) -> None:
     """Run a rank with one thread, and more only if it asks for them where the pool is a new one."""
     torch.set_num_threads(1)
     if not may_thread:
-        torch.set_num_threads = _ignored  # type: ignore[assignment]
+        keep_one_thread()
     # torch takes one call in a process, and the parent's counts here
     torch.set_num_interop_threads = _ignored  # type: ignore[assignment]
     fn(index, *args)
