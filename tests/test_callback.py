@@ -22,7 +22,7 @@ import torch
 import torch.nn.functional as F
 
 from lightning_devcheck import DeviceCheck, DeviceCheckWarning, DeviceMismatchError, simulate_cuda
-from lightning_devcheck import _callback as callback_module
+from lightning_devcheck._check import callback as callback_module
 from tests.helpers.mistakes import (
     CLEAN,
     KEEPING,
