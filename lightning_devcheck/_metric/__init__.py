@@ -172,7 +172,7 @@ class LossAccumulator(NamedSums):
         n = n if type(n) is int and 0 <= n < MOST else check_number(n)
         stacked, present = own["_stacker"].stack(losses, compiling)
         size, nan = own["_size"], own["_nan"]
-        if own["packed"].device != stacked.device:
+        if own["_packed"].device != stacked.device:
             self._follow(stacked.device)
         flagged = present is not None and nan != "skip"  # the flags of absent terms come first
         terms: Tensor = stacked[size:] if flagged else stacked
@@ -202,7 +202,7 @@ class LossAccumulator(NamedSums):
         if own["_usual"] is None or type(n) is not int or not 0 < n < MOST or own["_is_synced"]:
             return None
         one, row, weights, dot, packed, names = own["_usual"]
-        if (kind is not list and kind is not dict) or len(losses) != len(names) or packed is not own["packed"]:
+        if (kind is not list and kind is not dict) or len(losses) != len(names) or packed is not own["_packed"]:
             return None
         try:
             terms = losses if kind is list else [losses[name] for name in names]
@@ -235,14 +235,14 @@ class LossAccumulator(NamedSums):
 
     def _rows_at(self, start: int, length: int, compiling: bool) -> Tensor:
         """A part of the sums; the view is kept, since making it costs as much as the addition."""
-        packed: Tensor = self.__dict__["packed"]
+        packed: Tensor = self.__dict__["_packed"]
         if compiling:
             return packed.narrow(1, start, length)
         rows = self._rows
         if rows is None or rows[0] is not packed or rows[1] != start or rows[2] != length:
             if self._handed_over:
                 self.packed = packed
-                packed = self.__dict__["packed"]
+                packed = self.__dict__["_packed"]
             with torch.inference_mode(False):
                 rows = self._rows = (packed, start, length, packed.narrow(1, start, length))
         return rows[3]

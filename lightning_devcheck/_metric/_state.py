@@ -40,13 +40,13 @@ class NamedSums(Metric):
     @property
     def packed(self) -> Tensor:
         """The running sums of this process."""
-        return self.__dict__["packed"]  # type: ignore[no-any-return]
+        return self.__dict__["_packed"]  # type: ignore[no-any-return]
 
     @packed.setter
     def packed(self, sums: Tensor) -> None:
         """Take a copy, so that no two metrics and no two processes add into one storage."""
         with torch.inference_mode(False):  # sums made in validation are written in training
-            self.__dict__.update(packed=sums.clone(), _handed_over=False)
+            self.__dict__.update(_packed=sums.clone(), _handed_over=False)
 
     def _move(self, device: torch.device) -> None:
         self.packed = convert_sums(self.packed, device)
