@@ -90,6 +90,25 @@ STEPS = [  # rank, losses by name, samples
 ]
 
 
+def synced_by_hand(rank, world):
+    names = ["b", "a"] if rank else ["a", "b"]
+    metric = LossAccumulator(dict.fromkeys(names, 1.0), dist_sync_fn=None)
+    metric({"a": torch.tensor(float(rank)), "b": torch.tensor(5.0)})
+    counts = counted(metric.sync)
+    sums = metric.packed.view(3, -1)[1].tolist()
+    metric.unsync()
+    with metric.sync_context():
+        inside = metric.packed.view(3, -1)[1].tolist()
+    return counts, sums, inside
+
+
+def test_a_sync_by_hand_is_by_name_too(tmp_path):
+    """`sync` and `sync_context` match names in any order with one collective, as `compute` does."""
+    first, second = on_ranks(synced_by_hand, 2, tmp_path)
+    assert first == ({"all_reduce": 1}, [2.0, 1.0, 10.0], [2.0, 1.0, 10.0])
+    assert second == ({"all_reduce": 1}, [2.0, 10.0, 1.0], [2.0, 10.0, 1.0])
+
+
 def uneven(rank, world):
     metric = LossAccumulator({"full": 0.5, "half": 0.25, "never": 1.0})
     for owner, losses, n in STEPS:

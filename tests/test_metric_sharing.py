@@ -71,6 +71,19 @@ def test_an_accumulator_handed_to_processes_is_theirs(method):
 
 
 @pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy], ids=["copy", "deepcopy"])
+def test_a_copy_logs_its_own_values_and_has_its_own_weights(duplicate):
+    """What is logged of a copy is of the copy, and setting its weights leaves the original's."""
+    metric = LossAccumulator({"a": 1.0})
+    metric(term(1))
+    other = duplicate(metric)
+    other(term(3))
+    other.weights["a"] = 5.0
+    logged = {name: view.compute().item() for name, view in other.items()}
+    assert logged == {"loss": 10.0, "a": 2.0}
+    assert metric.compute() == {"loss": 1.0, "a": 1.0}
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy], ids=["copy", "deepcopy"])
 def test_a_copy_adds_into_its_own_sums(duplicate):
     """A copy, also a shallow one, goes on by itself."""
     metric = LossAccumulator({"a": 1.0})
