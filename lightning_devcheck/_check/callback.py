@@ -5,9 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import multiprocessing
-import re
 from collections.abc import Callable, Sequence
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -240,7 +238,7 @@ class DeviceCheck(_Base):
             self._expectation = of_trainer(trainer, pl_module)
         optimized = optimized_ids(trainer.optimizers, pl_module)
         report = inspect(
-            loss, pl_module, self._expectation, optimized=optimized, before=self._names, allows=self._allows
+            loss, pl_module, self._expectation, optimized=optimized, before=self._names, allowed=self._allow
         )
         training = inspect_training(
             trainer, pl_module, self._expectation, self._names, batch=self._batches, first_node=self._batch_node
@@ -251,14 +249,6 @@ class DeviceCheck(_Base):
             if finding.rule not in self._ignore
         ]
         return Report(tuple(findings), {**report.checked, "steps": 1}, report.not_checked, trainer.world_size)
-
-    def _allows(self, name: str, device: torch.device) -> bool:
-        typed = name.removeprefix("self.")
-        dotted = re.sub(r"\[['\"]?(.*?)['\"]?\]", r".\1", typed)  # as torch names it
-        texts = (name, typed, dotted, str(device))
-        # a bracket is one of the name first, as it is typed
-        patterns = {form for pattern in self._allow for form in (pattern, pattern.replace("[", "[[]"))}
-        return any(fnmatchcase(text, pattern) for pattern in patterns for text in texts)
 
     def _keep(self, report: Report) -> None:
         """Add to what was found so far: the same finding again is counted, and takes the lines where it has them."""

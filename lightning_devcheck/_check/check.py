@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import sys
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from time import perf_counter  # by name: a program that counts calls of time.perf_counter does not count ours
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -19,7 +18,7 @@ from lightning_devcheck._observe.devices import device_of, devices_of
 from lightning_devcheck._observe.expectation import Expectation, declared, learned_from
 from lightning_devcheck._observe.graph import plain_graph, record_graph, record_tensor
 from lightning_devcheck._observe.module_tree import attribute_of, spell_path, tensors_of
-from lightning_devcheck._report.records import Finding, Origin, TensorRecord
+from lightning_devcheck._report.records import Finding, GraphRecord, Origin, TensorRecord
 from lightning_devcheck._report.report import Report
 from lightning_devcheck._source.files import attribute_origin, method_line, move_line
 from lightning_devcheck._source.naming import leaf_line
@@ -73,14 +72,14 @@ def check_devices(
         kind = type(module).__name__
         raise TypeError(f"check_devices(module={module!r}): module is a {kind}; a torch.nn.Module is needed.")
     expectation = None if expected is None else _expectation(expected)
-    caller = functools.partial(_caller, sys._getframe(1), module)
-    report = inspect(
-        loss, module, expectation, strict=False, history=lambda tensor, here: caller().history(tensor, here)
-    )
+    frame = sys._getframe(1)
+    report = inspect(loss, module, expectation, strict=False, frame=frame)
     if report.ok:
         return report
     here = next(iter(sorted(devices_of(owned_tensors(module)[0]), key=str)), None)
-    return replace(report, findings=tuple(caller().in_its_words(finding, here) for finding in report.findings))
+    caller = _caller(frame, module)
+    findings = [caller.in_its_words(finding, here) for finding in report.findings]
+    return replace(report, findings=tuple(findings))
 
 
 def _expectation(expected: Any) -> Expectation:
@@ -113,8 +112,8 @@ def inspect(
     optimized: frozenset[int] | None = None,
     before: Mapping[int, str] | None = None,
     strict: bool = True,
-    allows: Callable[[str, torch.device], bool] = lambda name, device: False,
-    history: Callable[[torch.Tensor, torch.device | None], Named | None] = lambda tensor, here: None,
+    allowed: Iterable[str] = (),
+    frame: FrameType | None = None,
 ) -> Report:
     """Make the full check of one loss.
 
@@ -125,60 +124,121 @@ def inspect(
         optimized: The ids of the parameters that an optimizer holds, where that is known.
         before: The parameters' names when the optimizers were made, by id.
         strict: Whether a parameter from outside the module is a mistake wherever it is kept.
-        allows: Whether a name on a device may be there.
-        history: Gives the name and the line of a tensor that the caller's variables hold, and None for others.
+        allowed: Patterns of the names and devices that may be where they are.
+        frame: The frame that asks, whose variables may hold what the module does not.
     """
     start = perf_counter()
     parameters, buffers = owned_tensors(module)
     devices = devices_of(parameters)
-    expectation = learned_from(parameters, devices) if expectation is None else expectation
+    if expectation is None:
+        expectation = learned_from(parameters, devices)
     if devices | devices_of([loss, *buffers]) <= expectation.devices:
         num_nodes, leaves = plain_graph(loss)
         if leaves and leaves <= set(map(id, parameters)) and (not optimized or leaves <= optimized):
             tensors = len(parameters) + len(buffers) + len(leaves) + 1
             return _report((), tensors, num_nodes, start, expectation.not_checked)
-    names = {id(t): spell_path(module, name) for name, t in (*module.named_parameters(), *module.named_buffers())}
-    foreign: dict[int, tuple[str, Origin | None]] = {}
-    trained: set[str] = set()
+    named = (*module.named_parameters(), *module.named_buffers())
+    own = {id(tensor): spell_path(module, name) for name, tensor in named}
+    names = _Names(module, expectation, own, optimized, frame)
+    evidence = _observe(loss, names, before, strict, frozenset(allowed))
+    graph = evidence.graph
+    tensors = len(evidence.parameters) + len(graph.leaves) + 1
+    not_checked = (*graph.not_checked, *expectation.not_checked)
+    return _report(diagnose(evidence), tensors, graph.num_nodes, start, not_checked)
 
-    here = next(iter(sorted(expectation.devices, key=str)), None)
 
-    def name_of(leaf: torch.Tensor) -> tuple[str, bool]:
-        if id(leaf) in names:
-            return names[id(leaf)], True
-        if not foreign:
-            foreign.update(_foreign_names(module))
-        if id(leaf) not in foreign and device_of(leaf) not in expectation.devices:
-            known = history(leaf, here)
-            foreign.update({id(leaf): (known.name, known.origin)} if known else {})
-        name = foreign.get(id(leaf), ("a leaf tensor", None))[0]
-        if optimized and id(leaf) in optimized:
-            trained.add(name)
+@dataclass
+class _Names:
+    """What tensors are called; what is not the module's own is looked for when it is met.
+
+    Attributes:
+        module: The module that is trained.
+        expectation: Where things belong.
+        own: The names of the module's parameters and buffers, by id.
+        optimized: The ids of the parameters that an optimizer holds, where that is known.
+        frame: The frame that asks.
+        foreign: The names and lines of other tensors, by id.
+        trained: The names of leaves from outside the module that an optimizer holds.
+    """
+
+    module: torch.nn.Module
+    expectation: Expectation
+    own: Mapping[int, str]
+    optimized: frozenset[int] | None
+    frame: FrameType | None
+    foreign: dict[int, tuple[str, Origin | None]] = field(default_factory=dict)
+    trained: set[str] = field(default_factory=set)
+
+    def of_leaf(self, leaf: torch.Tensor) -> tuple[str, bool]:
+        """Name a leaf, and tell whether it is the module's own."""
+        key = id(leaf)
+        if key in self.own:
+            return self.own[key], True
+        if not self.foreign:
+            self.foreign.update(_foreign_names(self.module))
+        if key not in self.foreign and device_of(leaf) not in self.expectation.devices:
+            known = self.history(leaf)
+            self.foreign.update({key: (known.name, known.origin)} if known else {})
+        name, _ = self.foreign.get(key, ("a leaf tensor", None))
+        if self.optimized and key in self.optimized:
+            self.trained.add(name)
         return name, False
 
-    def loss_line() -> Origin | None:
-        known = history(loss, here)
-        return known.origin if known else leaf_line(type(module), "training_step")
+    def history(self, tensor: torch.Tensor) -> Named | None:
+        """Find the name and the line of a tensor that the caller's variables hold."""
+        if self.frame is None:
+            return None
+        here = next(iter(sorted(self.expectation.devices, key=str)), None)
+        return _caller(self.frame, self.module).history(tensor, here)
 
-    graph = record_graph(loss, name_of)
+    def line_of_loss(self, loss: torch.Tensor) -> Origin | None:
+        """Find the line that makes a loss which no recorded line made."""
+        known = self.history(loss)
+        if known is not None:
+            return known.origin
+        return leaf_line(type(self.module), "training_step")
+
+
+def _observe(
+    loss: torch.Tensor,
+    names: _Names,
+    before: Mapping[int, str] | None,
+    strict: bool,
+    allowed: frozenset[str],
+) -> Evidence:
+    """Fill in all that the judge may ask for."""
+    module = names.module
+    graph = record_graph(loss, names.of_leaf)
     records = _owned(module)
-    known = {**(before or {}), **names}
-    evidence = Evidence(
+    optimized = None
+    if names.optimized:
+        # a parameter that took another's place has a rule of its own
+        known = {**(before or {}), **names.own}
+        optimized = frozenset(known.get(key, "") for key in names.optimized)
+    late: frozenset[str] = frozenset()
+    if before:
+        late = frozenset(name for key, name in names.own.items() if key not in before)
+    loss_line = None
+    # no rule asks for it elsewhere, and reading a caller's variables takes its time
+    if graph.loss.device not in names.expectation.devices or not _reaches(graph):
+        loss_line = names.line_of_loss(loss)
+    return Evidence(
         graph,
         records,
-        expectation,
-        origins=_origins(module, foreign, records),
-        # a parameter that took another's place has a rule of its own
-        optimized=frozenset(known.get(key, "") for key in optimized) if optimized else None,
-        late=frozenset(name for key, name in names.items() if key not in before) if before else frozenset(),
+        names.expectation,
+        origins=_origins(module, names.foreign, records),
+        optimized=optimized,
+        late=late,
         strict=strict,
-        trained=frozenset(trained),
-        allows=allows,
-        optimizer_line=lambda: method_line(type(module), "configure_optimizers"),
+        trained=frozenset(names.trained),
+        allowed=allowed,
+        optimizer_line=method_line(type(module), "configure_optimizers") if optimized else None,
         loss_line=loss_line,
     )
-    reasons = (*graph.not_checked, *expectation.not_checked)
-    return _report(diagnose(evidence), len(records) + len(graph.leaves) + 1, graph.num_nodes, start, reasons)
+
+
+def _reaches(graph: GraphRecord) -> bool:
+    return any(leaf.registered for leaf in graph.leaves)
 
 
 def _report(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from typing import Any
 
 import torch
@@ -32,9 +34,9 @@ class Evidence:
         strict: Whether a parameter from outside the module is a mistake wherever it is kept.
         late: Names of the parameters that came after the optimizers were made.
         trained: Names of the leaves from outside the module that an optimizer holds.
-        allows: Whether a name on a device may be there.
-        optimizer_line: The line that makes the optimizer.
-        loss_line: The line that makes a loss without a graph.
+        allowed: Patterns of the names and devices that may be where they are.
+        optimizer_line: The line that makes the optimizer, where one is known.
+        loss_line: The line that makes a loss that is elsewhere, or reaches no parameter.
     """
 
     graph: GraphRecord
@@ -45,9 +47,9 @@ class Evidence:
     strict: bool = True
     late: frozenset[str] = frozenset()
     trained: frozenset[str] = frozenset()
-    allows: Callable[[str, torch.device], bool] = lambda name, device: False
-    optimizer_line: Callable[[], Origin | None] = lambda: None
-    loss_line: Callable[[], Origin | None] = lambda: None
+    allowed: frozenset[str] = frozenset()
+    optimizer_line: Origin | None = None
+    loss_line: Origin | None = None
 
     @property
     def devices(self) -> frozenset[torch.device]:
@@ -56,6 +58,18 @@ class Evidence:
         moves = [{crossing.source, crossing.target} for crossing in self.graph.crossings]
         expected = self.expectation.devices
         return expected | {d for d in chosen if any(d in ends and ends & expected for ends in moves)}
+
+    def allows(self, name: str, device: torch.device) -> bool:
+        """Tell whether a pattern of the user's lets a name be on a device."""
+        if not self.allowed:
+            return False
+        typed = name.removeprefix("self.")
+        dotted = re.sub(r"\[['\"]?(.*?)['\"]?\]", r".\1", typed)  # as torch names it
+        texts = (name, typed, dotted, str(device))
+        # a bracket is one of the name first, as it is typed
+        literal = {pattern.replace("[", "[[]") for pattern in self.allowed}
+        patterns = self.allowed | literal
+        return any(fnmatchcase(text, pattern) for pattern in patterns for text in texts)
 
     def _is_optimized(self, leaf: TensorRecord) -> bool:
         return self.optimized is None or leaf.name in self.optimized
@@ -72,7 +86,7 @@ def _loss(evidence: Evidence) -> Iterator[Finding]:
     if not allowed or loss.device in allowed or evidence.allows(loss.name, loss.device):
         return
     arrival = next((c for c in evidence.graph.crossings if c.target == loss.device), None)
-    place = _first(arrival.trace if arrival else ()) or _first(loss.trace) or evidence.loss_line()
+    place = _first(arrival.trace if arrival else ()) or _first(loss.trace) or evidence.loss_line
     name, origin = name_move(place) if arrival and place else ("", place)
     lines: dict[str, Any] = {
         "name": name or loss.name,
@@ -208,7 +222,7 @@ def _detached(evidence: Evidence) -> Iterator[Finding]:
         return
     reaches = any(leaf.registered or leaf.is_parameter or leaf.name in evidence.trained for leaf in graph.leaves)
     if not reaches and (graph.leaves or not graph.num_nodes):
-        origin = _first(graph.loss.trace) or evidence.loss_line()
+        origin = _first(graph.loss.trace) or evidence.loss_line
         yield _finding("detached-loss", graph.loss, frozenset(), origin=origin)
 
 
@@ -219,7 +233,7 @@ def _unoptimized(evidence: Evidence) -> Iterator[Finding]:
     left_out = (leaf for leaf in own if leaf.name not in evidence.optimized)
     for name, records in _grouped(left_out).items():
         late = records[0].name in evidence.late
-        made = evidence.origins.get(f"self.{attribute_of(name)}") if late else evidence.optimizer_line()
+        made = evidence.origins.get(f"self.{attribute_of(name)}") if late else evidence.optimizer_line
         lines = {"origin": made, "used": _first(records[0].trace)}
         yield _finding("unoptimized-parameter", records[0], frozenset(), name=name, **lines)
 
