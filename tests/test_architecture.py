@@ -78,7 +78,6 @@ EXEMPT = frozenset(
         "_run/cli.py",
         "_run/collector.py",
         "_run/deadline.py",
-        "_run/host_reads.py",
         "_run/output.py",
         "_run/parent.py",
         "_run/preflight.py",
