@@ -53,8 +53,6 @@ EXEMPT = frozenset(
         "_judge/causes.py",
         "_judge/moves.py",
         "_judge/places.py",
-        "_judge/scan.py",
-        "_judge/training.py",
         "_metric/__init__.py",
         "_metric/_stack.py",
         "_metric/_sums.py",

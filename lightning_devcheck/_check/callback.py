@@ -12,10 +12,10 @@ import torch
 
 from lightning_devcheck._check.agreement import Agreement, Notice, can_agree, open_notice, say, warn
 from lightning_devcheck._check.arguments import Action, check_arguments, known_rules, texts
-from lightning_devcheck._check.check import inspect
+from lightning_devcheck._check.check import inspect, inspect_training
 from lightning_devcheck._compat import callback_bases, sequence_number
-from lightning_devcheck._judge.training import inspect_training, optimized_ids, parameter_names
 from lightning_devcheck._observe.expectation import Expectation, of_trainer
+from lightning_devcheck._observe.training import optimized_ids, parameter_names
 from lightning_devcheck._report.errors import DeviceMismatchError
 from lightning_devcheck._report.records import Finding
 from lightning_devcheck._report.report import Report

@@ -13,15 +13,26 @@ import torch
 
 from lightning_devcheck._compat import owned_tensors
 from lightning_devcheck._judge.backward import Evidence, diagnose
-from lightning_devcheck._judge.scan import unregistered
+from lightning_devcheck._judge.training import Seen, judge_training
 from lightning_devcheck._observe.devices import device_of, devices_of
 from lightning_devcheck._observe.expectation import Expectation, declared, learned_from
 from lightning_devcheck._observe.graph import plain_graph, record_graph, record_tensor
 from lightning_devcheck._observe.module_tree import attribute_of, spell_path, tensors_of
+from lightning_devcheck._observe.training import (
+    kept_graphs,
+    moved_states,
+    optimized_ids,
+    parameter_names,
+    replaced_parameters,
+)
+from lightning_devcheck._observe.unregistered import unregistered
 from lightning_devcheck._report.records import Finding, GraphRecord, Origin, TensorRecord
 from lightning_devcheck._report.report import Report
 from lightning_devcheck._source.files import attribute_origin, method_line, move_line
 from lightning_devcheck._source.naming import leaf_line
+
+# what needs a look at all of the module or all optimizer state is done up to this batch
+MAX_BATCH = 8
 
 if TYPE_CHECKING:
     from lightning_devcheck._explain.live import Caller
@@ -145,6 +156,38 @@ def inspect(
     tensors = len(evidence.parameters) + len(graph.leaves) + 1
     not_checked = (*graph.not_checked, *expectation.not_checked)
     return _report(diagnose(evidence), tensors, graph.num_nodes, start, not_checked)
+
+
+def inspect_training(
+    trainer: Any,
+    module: Any,
+    expectation: Expectation,
+    before: Mapping[int, str],
+    *,
+    batch: int,
+    first_node: int,
+) -> list[Finding]:
+    """Check what holds wherever things are.
+
+    Args:
+        trainer: The Trainer, whose optimizers are looked at.
+        module: The LightningModule.
+        expectation: Where things belong; nothing is judged where parameters are sharded.
+        before: The parameters' names when the optimizers were made, by id.
+        batch: The batch of this fit, counted from 1.
+        first_node: The number of the first graph node of this batch.
+    """
+    if expectation.sharded:
+        return []
+    optimizers = trainer.optimizers
+    optimized = optimized_ids(optimizers, module)
+    seen: list[Seen] = [*replaced_parameters(before, module, optimized)]
+    if batch <= MAX_BATCH:
+        seen += moved_states(optimizers, parameter_names(module))
+    # with manual optimization the losses of several batches may be kept for one backward
+    if 1 < batch <= MAX_BATCH and module.automatic_optimization:
+        seen += kept_graphs(module, first_node)
+    return judge_training(seen, expectation)
 
 
 @dataclass

@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from lightning_devcheck._judge.scan import unregistered
 from lightning_devcheck._observe.inert import inside, is_a, is_metric, is_module
 from lightning_devcheck._observe.module_tree import ModuleTree, metric_states, spell_child, tensors_of
+from lightning_devcheck._observe.unregistered import unregistered
 from lightning_devcheck._report.records import Origin
 from lightning_devcheck._source.files import (
     attribute_origin,
