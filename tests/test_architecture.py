@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 import lightning_devcheck
+from lightning_devcheck._explain.catalogue import CATALOGUE
+from lightning_devcheck._report.rules import RULES
 from tests.helpers.density import broken_limits, tokens_by_statement
 from tests.helpers.plan import MODULES, NAMES, ORDER, PACKAGE, TOP, imported, picture, room_of, sort_files, upward
 
@@ -30,9 +32,9 @@ EXEMPT = frozenset(
         "_explain/calls.py",
         "_explain/captured.py",
         "_explain/catalogue.py",
+        "_explain/culprit.py",
         "_explain/decode.py",
         "_explain/frames.py",
-        "_explain/judge.py",
         "_explain/kept.py",
         "_explain/live.py",
         "_explain/locate.py",
@@ -124,6 +126,16 @@ PUBLIC = {"DeviceCheck", "LossAccumulator", "check_devices", "scan", "preflight"
 PUBLIC |= {"Report", "Finding", "DeviceMismatchError", "DeviceCheckWarning"}
 
 
+# what the judge makes findings of
+RECORDS = ("Evidence", "Culprit", "Writing", "HostUse", "Unregistered")
+RECORDS += ("Replaced", "MovedState", "KeptGraph", "Expectation", "GraphRecord", "TensorRecord")
+
+
+def parsed(path: Path) -> ast.Module:
+    """A file of the package as a tree."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def test_a_room_imports_only_what_stands_to_its_left():
     """The rooms stand in one line; the top package is imported by nobody inside."""
     assert upward() == []
@@ -144,6 +156,51 @@ def test_at_most_sixteen_rooms():
 def test_picture_of_the_rooms():
     """The picture in CONTRIBUTING.md is the one that ``python -m tests.helpers.plan`` draws."""
     assert f"```text\n{picture()}\n```" in CONTRIBUTING.read_text(encoding="utf-8")
+
+
+def test_findings_are_made_in_one_room():
+    """The judge alone makes findings; the metric's two are there, where importing it stays cheap."""
+    makers = set()
+    for path in MODULES:
+        calls = [node for node in ast.walk(parsed(path)) if isinstance(node, ast.Call)]
+        names = {ast.unparse(call.func).rpartition(".")[2] for call in calls}
+        if names & {"make_finding", "Finding"}:
+            makers.add(str(path.relative_to(PACKAGE)))
+    elsewhere = {name for name in makers if not name.startswith("_judge/")}
+    # torchmetrics imports the metric alone: it may draw the report with it and nothing more
+    assert elsewhere == {"_report/rules.py", "_metric/_terms.py"}
+    assert len(makers) > len(elsewhere)
+
+
+def test_each_rule_has_one_judge():
+    """One file judges each rule; an exception may break those of a backward, or the catalogue's."""
+    judges: dict[str, set[str]] = {rule: set() for rule in RULES}
+    for name in ("backward", "training", "host_uses", "scan", "culprit"):
+        for node in ast.walk(parsed(PACKAGE / "_judge" / f"{name}.py")):
+            text = getattr(node, "value", None)
+            if not isinstance(node, ast.Constant) or not isinstance(text, str):
+                continue
+            # the beginning of an f-string stands for all rules that begin so
+            named = {rule for rule in RULES if rule == text or (text == "unregistered-" and rule.startswith(text))}
+            for rule in named:
+                judges[rule].add(name)
+    by_message = {message.rule for message in CATALOGUE}
+    assert {rule for rule, files in judges.items() if not files} <= by_message
+    several = {rule for rule, files in judges.items() if len(files - {"culprit"}) > 1}
+    assert several == {"replaced-parameter", "unregistered-parameter"}
+
+
+def test_the_judge_is_handed_plain_data():
+    """No field of a record that the judge takes is a callable, and each record is frozen."""
+    found = []
+    for path in MODULES:
+        for node in ast.walk(parsed(path)):
+            if isinstance(node, ast.ClassDef) and node.name in RECORDS:
+                fields = [part for part in node.body if isinstance(part, ast.AnnAssign)]
+                assert not any("Callable" in ast.unparse(part) for part in fields), node.name
+                assert "frozen=True" in "".join(map(ast.unparse, node.decorator_list)), node.name
+                found.append(node.name)
+    assert sorted(found) == sorted(RECORDS)
 
 
 def test_public_names():

@@ -6,21 +6,20 @@ import builtins
 import sys
 import types
 from collections.abc import Sequence
-from dataclasses import asdict
 
 import torch
 
 from lightning_devcheck._compat import no_torch_function, shows_notes
+from lightning_devcheck._explain.culprit import anonymous, blamed_by_message, find_culprit
 from lightning_devcheck._explain.frames import Frame, read_frames
-from lightning_devcheck._explain.judge import anonymous, judge
 from lightning_devcheck._explain.log import Log
 from lightning_devcheck._explain.messages import GRAD_SCALER, Match, recognize
 from lightning_devcheck._explain.nodes import INVALID_GRADIENT, blame_node
 from lightning_devcheck._explain.scene import Scene
+from lightning_devcheck._judge.culprit import Culprit, judge_culprit
 from lightning_devcheck._observe.inert import is_a, is_module
 from lightning_devcheck._report.errors import DeviceMismatchError
 from lightning_devcheck._report.report import Report
-from lightning_devcheck._report.rules import make_finding
 from lightning_devcheck._source.files import class_source
 
 RAISED = (RuntimeError, ValueError, TypeError, AssertionError)  # what torch and its friends raise
@@ -73,7 +72,8 @@ def explain(exception: BaseException, module: torch.nn.Module | None = None) -> 
         frames = [frame for one in chain[chain.index(error) :] for frame in read_frames(_traceback(one))]
         name, root = ("self", module) if module is not None else _root(frames)
         scene = Scene(match, tuple(frames), root, name)
-        return Report((judge(scene),), {"tensors": scene.counted})
+        culprit = find_culprit(scene)
+    return Report((judge_culprit(culprit),), {"tensors": scene.counted})
 
 
 def annotate(exception: BaseException, module: torch.nn.Module | None = None) -> None:
@@ -113,19 +113,12 @@ def explain_log(log: Log) -> Report | None:
     used = lines[0] if lines else None
     if message.id == INVALID_GRADIENT:
         blame = blame_node(match, "\n".join(line.line for line in lines))
-        return Report((make_finding(message.rule, **asdict(blame), used=used, severity="error"),))
+        return Report((judge_culprit(blamed_by_message(match, blame, used)),))
     found, expected = _ends(match)
-    finding = make_finding(
-        message.rule,
-        name=anonymous(match),
-        device=found,
-        expected=expected,
-        used=used,
-        why=message.cause,
-        fix=message.fix,
-        severity="error",
-    )
-    return Report((finding,))
+    words = (message.cause, message.fix)
+    name = anonymous(match)
+    culprit = Culprit(message.rule, name, "", found, stated=expected, used=used, message=words)
+    return Report((judge_culprit(culprit),))
 
 
 def _ends(match: Match) -> tuple[str, str]:

@@ -11,7 +11,8 @@ from lightning_devcheck._compat import no_torch_function
 from lightning_devcheck._explain.frames import read_stack
 from lightning_devcheck._explain.locate import Named
 from lightning_devcheck._explain.names import Search
-from lightning_devcheck._explain.paste import pasteable
+from lightning_devcheck._explain.paste import writing_at
+from lightning_devcheck._judge.culprit import paste
 from lightning_devcheck._observe.devices import device_of
 from lightning_devcheck._observe.inert import inside
 from lightning_devcheck._report.records import Finding
@@ -43,5 +44,9 @@ class Caller:
     def in_its_words(self, finding: Finding, expected: torch.device | None) -> Finding:
         """A finding whose fix uses what the caller has."""
         frames = [frame for frame in reversed(read_stack(self._frame)) if frame.is_user]
-        fix = pasteable(finding.fix, Named(finding.name, finding.origin, "local"), frames, expected)
+        made = finding.origin
+        writing = writing_at(made, frames, expected)
+        if made is None or writing is None:
+            return finding
+        fix = paste(finding.fix, finding.name, made, writing, in_module=writing.has_module)
         return dataclasses.replace(finding, fix=fix)

@@ -8,31 +8,32 @@ from collections.abc import Iterator
 from lightning_devcheck._explain.calls import frame_inside, method_of
 from lightning_devcheck._explain.locate import Named
 from lightning_devcheck._explain.scene import Scene
+from lightning_devcheck._judge.culprit import Culprit
 from lightning_devcheck._observe.inert import MISSING, attribute, bases_of
-from lightning_devcheck._report.records import Finding, Origin
+from lightning_devcheck._report.records import Origin
 from lightning_devcheck._source.files import class_body, class_source, is_host, origin_at
 from lightning_devcheck._source.statements import spell
 
 
-def logged_value(scene: Scene) -> Finding | None:
+def logged_value(scene: Scene) -> Culprit | None:
     """The value that ``self.log`` was given, by the name and the method that Lightning keeps with it."""
     for frame in reversed(scene.frames) if not scene.user_frames else ():
         kept = attribute(frame.lookup("self"), "meta") if is_host(frame.filename) else MISSING
         name, method = attribute(kept, "name"), attribute(kept, "fx")
         if type(name) is str and type(method) is str:
-            return _finding(scene, name, method)
+            return _culprit(scene, name, method)
     return None
 
 
-def _finding(scene: Scene, name: str, method: str) -> Finding:
+def _culprit(scene: Scene, name: str, method: str) -> Culprit:
     for line, value in _logs(scene, name, method):
         function = method_of(scene.root, method)
         if function is not None:
             inner = frame_inside(function, scene.root, scene.frames[-1], value)
             search = scene.search(None, scene.wrong)
             made = search.in_returned(inner, value)
-            return scene.make(Named(spell(value), made or line, "local"), None, device=scene.wrong, used=line)
-    return scene.make(Named(f'self.log("{name}")', None, "local"), None, device=scene.wrong)
+            return scene.culprit(Named(spell(value), made or line, "local"), None, device=scene.wrong, used=line)
+    return scene.culprit(Named(f'self.log("{name}")', None, "local"), None, device=scene.wrong)
 
 
 def _logs(scene: Scene, name: str, method: str) -> Iterator[tuple[Origin, ast.expr]]:

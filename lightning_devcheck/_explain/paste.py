@@ -1,4 +1,4 @@
-"""Fixes that can be pasted: with a device that the line's own function knows."""
+"""How a fix can write a device: with what the line's own function knows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 
 from lightning_devcheck._explain.bindings import find_binding, takes_self
 from lightning_devcheck._explain.frames import Frame
-from lightning_devcheck._explain.locate import Named
+from lightning_devcheck._judge.culprit import Writing
 from lightning_devcheck._observe.devices import device_of, to_device
 from lightning_devcheck._observe.inert import has_device, is_a, is_module
 from lightning_devcheck._observe.module_tree import tensors_of
@@ -19,31 +19,29 @@ from lightning_devcheck._report.records import Origin
 from lightning_devcheck._source.files import Point, statement_at
 
 
-def pasteable(fix: str, named: Named, frames: Sequence[Frame], expected: torch.device | None) -> str:
-    """A fix without ``self.device`` where the user's code has none: the device is that of what the culprit met.
+def writing_at(made: Origin | None, frames: Sequence[Frame], expected: torch.device | None) -> Writing | None:
+    """How the code around a culprit can write the device where it should be.
 
     Args:
-        fix: The fix.
-        named: The culprit.
+        made: The line that made the culprit.
         frames: The user's frames, innermost first.
         expected: Where things belong.
     """
-    made = named.origin
     if not frames or made is None:
-        return fix
-    if fix.startswith("self.register_buffer"):
-        other = device_before(frames[0], made, expected)
-        has_module = named.kind == "attribute" or any("self" in frame.names for frame in frames)
-        return f"{named.name}.to({other})" if other and not has_module else fix
+        return None
     place = next((frame for frame in frames if _is_in(made, frame)), None)
-    if "self.device" not in fix or (place is not None and has_device(place.lookup("self"))):
-        return fix
-    text = _text_at(made)
-    shaped = re.search(r"\b(?!self\b)([a-z]\w*)\.(?:shape|size\()", text) if place is None else None
-    other = device_before(place, made, expected) if place is not None else f"{shaped[1]}.device" if shaped else ""
-    if other or takes_self(made) or not made.function:
-        return fix.replace("self.device", other or "self.device")
-    return f"{fix.replace('self.device', 'device')}\n(device: a new argument of {made.function}, from its caller)"
+    if place is not None:
+        there = device_before(place, made, expected)
+    else:
+        shaped = re.search(r"\b(?!self\b)([a-z]\w*)\.(?:shape|size\()", _text_at(made))
+        there = f"{shaped[1]}.device" if shaped else ""
+    return Writing(
+        here=device_before(frames[0], made, expected),
+        there=there,
+        has_module=any("self" in frame.names for frame in frames),
+        has_device=place is not None and has_device(place.lookup("self")),
+        takes_self=takes_self(made),
+    )
 
 
 def device_before(frame: Frame, made: Origin, expected: torch.device | None) -> str:

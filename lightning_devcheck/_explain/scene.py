@@ -1,34 +1,30 @@
-"""What an exception left behind: its message, its frames, the module; and how a finding is made of them."""
+"""What an exception left behind: its message, its frames, the module."""
 
 from __future__ import annotations
 
-import ast
 import functools
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from lightning_devcheck._explain.bindings import base_of
 from lightning_devcheck._explain.frames import Frame
 from lightning_devcheck._explain.locate import Named
 from lightning_devcheck._explain.mentions import mentions
 from lightning_devcheck._explain.messages import Match
 from lightning_devcheck._explain.names import Search
 from lightning_devcheck._explain.nodes import operator_of
-from lightning_devcheck._explain.paste import device_before, pasteable
+from lightning_devcheck._explain.paste import device_before, writing_at
 from lightning_devcheck._explain.transfer import added_later, own_transfer
-from lightning_devcheck._judge.causes import cause_of
+from lightning_devcheck._judge.culprit import Culprit
 from lightning_devcheck._observe.devices import device_of, normalize, to_device
 from lightning_devcheck._observe.inert import dtype_of, is_a, read, registered, shape_of
 from lightning_devcheck._observe.module_tree import ModuleTree
-from lightning_devcheck._report.records import Finding, Operand, Operator, Origin, describe
-from lightning_devcheck._report.rules import make_finding
-from lightning_devcheck._source.files import is_host, is_installed, statement_at
-from lightning_devcheck._source.statements import spell
+from lightning_devcheck._report.records import Operand, Operator, Origin, describe
+from lightning_devcheck._source.files import is_host, is_installed
 
 Pair = tuple[str, torch.Tensor]
 
@@ -120,109 +116,79 @@ class Scene:
         """The tensors that the failing expression of a frame mentions."""
         return [pair for mention in mentions(frame.failing(), frame) for pair in mention.tensors()]
 
-    def make(self, named: Named, tensor: torch.Tensor | None, others: Iterable[Pair] = (), **given: Any) -> Finding:
-        """Judge a culprit.
+    def culprit(
+        self,
+        named: Named,
+        tensor: torch.Tensor | None,
+        others: Iterable[Pair] = (),
+        *,
+        device: torch.device | str | None = None,
+        rule: str = "",
+        used: Origin | None = None,
+        **known: Any,
+    ) -> Culprit:
+        """Write down a culprit.
 
         Args:
             named: Its name and history.
             tensor: The tensor itself, where it is at hand.
             others: What it met.
-            given: Fields of the finding that are known better; ``device`` where there is no tensor.
+            device: Where it is, where there is no tensor.
+            rule: The rule that it breaks, where the message's is not the one.
+            used: The line where it met the others, where that is not the one that failed.
+            known: Further fields of `Culprit`.
         """
-        where = device_of(tensor) if tensor is not None else given.pop("device", None) or self.wrong
-        given.pop("device", None)
-        rule = given.pop("rule", "") or self._rule(named, tensor, where)
-        others = list(others)
-        if rule == "batch-device" and named.origin is None:
-            later = added_later(self.root, named.name)
-            rule = "mixed-devices" if later else rule
-            named = replace(named, origin=later or own_transfer(self.root))
-        spread = rule == "mixed-devices" and self._is_spread(named, where)
-        named = _as_assigned(named) if spread else named
-        why, fix = self._moved_on(named, where, others) if spread else self._cure(rule, named, str(where))
-        unknown = "device" if rule == "collective-device" else "the model's device"
-        fields = {
-            "severity": "error",
-            "shape": None if tensor is None else shape_of(tensor),
-            "dtype": None if tensor is None else dtype_of(tensor),
-            "expected": self.expected or next((str(device_of(t)) for _, t in others), unknown),
-            "origin": named.origin,
-            "used": self.used,
-            "operators": self.operators(),
-            "others": tuple(Operand(n, str(device_of(t)), _detail(t)) for n, t in _few(others, named.name)),
-            "why": why,
-            "fix": fix,
-        }
-        known = {key: value for key, value in given.items() if value}
-        return make_finding(rule, name=named.name, device=where or "another device", **{**fields, **known})
-
-    def _moved_on(self, named: Named, where: torch.device | None, others: list[Pair]) -> tuple[str, str]:
-        """Why and fix for what a part of a model that is spread over devices returned."""
-        return (
-            f"The model is spread over {where} and {self.expected}: what a part returns moves on by hand.",
-            f"{named.name}.to({others[0][0] if others else 'other'}.device), where it meets the others",
-        )
-
-    def _cure(self, rule: str, named: Named, device: str) -> tuple[str, str]:
-        """Why and fix, in words that fit the user's code."""
-        why, fix = self.words(rule, named, device)
+        message = self.match.message
+        if tensor is not None:
+            device = device_of(tensor)
+            known["shape"] = shape_of(tensor)
+            known["dtype"] = dtype_of(tensor)
+            known["is_parameter"] = is_a(tensor, torch.nn.Parameter)
+        made = named.origin
+        if made is None and (named.kind == "batch" or message.rule == "batch-device"):
+            known["later"] = added_later(self.root, named.name)
+            known["transfer"] = own_transfer(self.root)
+            made = known["later"] or known["transfer"]
         frames = [frame for _, frame in self.user_frames]
-        plain = frames and not any(is_host(frame.filename) for frame in self.frames)
-        if rule != "parameter-device" or self.match.message.rule == rule or not plain:
-            return why, pasteable(fix, named, frames, self.expected)
-        known = device_before(frames[0], self.used, self.expected) if self.used else ""
-        return (
-            "Where no Trainer moves a module, the program has to.",
-            f"{base_of(named.name)}.to({known or 'device'})",
+        return Culprit(
+            rule or message.rule,
+            named.name,
+            named.kind,
+            device or self.wrong,
+            named.origin,
+            self.expected,
+            used=used or self.used,
+            failed=self.used,
+            others=tuple(Operand(n, str(device_of(t)), _detail(t)) for n, t in others),
+            operators=self.operators(),
+            owner=None if self.root is None else type(self.root),
+            trained_on=self._trained_on,
+            by_hand=self._by_hand,
+            writing=writing_at(made, frames, self.expected),
+            message=(message.cause, message.fix),
+            **known,
         )
 
-    def words(self, rule: str, named: Named, device: str) -> tuple[str, str]:
-        """Why and fix: by the line that made it, else by the message."""
-        word = {"module": "unregistered-module", "metric": "unregistered-metric"}.get(named.kind, rule)
-        if rule == "unregistered-parameter":
-            word = rule
-        owner, expected = type(self.root) if self.root is not None else None, str(self.expected or "")
-        why, fix = cause_of(word, named.name, named.origin, self.used, device, expected, owner)
-        return why or self.match.message.cause, fix or self.match.message.fix
+    @functools.cached_property
+    def _trained_on(self) -> frozenset[torch.device]:
+        """Where the one process that there is has parameters that it trains."""
+        if self.root is None or (dist.is_available() and dist.is_initialized()):
+            return frozenset()
+        held = [p for m in ModuleTree(self.root).modules for p in registered(m, "_parameters").values()]
+        return frozenset(device_of(p) for p in held if read(p, "requires_grad"))
+
+    @functools.cached_property
+    def _by_hand(self) -> str | None:
+        """How the program that moves the module itself writes the device; None under a Trainer."""
+        frames = [frame for _, frame in self.user_frames]
+        if not frames or any(is_host(frame.filename) for frame in self.frames):
+            return None
+        return device_before(frames[0], self.used, self.expected) if self.used else ""
 
     def operators(self) -> tuple[Operator, ...]:
         """Torch's operator that the message names."""
         name = self.match.operator or operator_of(self.match.node)
         return (Operator(name),) if name else ()
-
-    def _is_spread(self, named: Named, where: torch.device | None) -> bool:
-        """Whether one process trains parts of the model on both devices, and this is what one of them computed."""
-        if _as_assigned(named).kind not in ("local", "call") or (dist.is_available() and dist.is_initialized()):
-            return False
-        modules = ModuleTree(self.root).modules if self.root is not None else []
-        held = [p for m in modules for p in registered(m, "_parameters").values() if read(p, "requires_grad")]
-        here, there = where, self.expected
-        siblings = here is not None and there is not None and here.type == there.type and here != there
-        return siblings and {here, there} <= {device_of(p) for p in held}
-
-    def _rule(self, named: Named, tensor: torch.Tensor | None, where: torch.device | None) -> str:
-        """The rule that says most about where the culprit is kept."""
-        default = self.match.message.rule
-        known = tensor is not None and named.kind in ("local", "global", "batch")
-        if default == "metric-device" and (known or named.kind == "call"):
-            default = "mixed-devices"  # an input of the metric, not its state
-        if default != "mixed-devices":
-            return default
-        here = self.expected
-        if where is not None and here is not None and where.type == here.type and where.index != here.index:
-            return "mixed-devices" if self._is_spread(named, where) else "wrong-rank-device"
-        kinds = {"metric": "metric-device", "batch": "batch-device", "registered": "parameter-device"}
-        if named.kind in ("attribute", "module") and tensor is not None and is_a(tensor, torch.nn.Parameter):
-            return "unregistered-parameter"
-        return kinds.get(named.kind, default)
-
-
-def _as_assigned(named: Named) -> Named:
-    """What a line assigns, where a culprit is called by the module that computed it."""
-    made = statement_at(named.origin) if named.kind == "registered" else None
-    if isinstance(made, ast.Assign) and isinstance(made.value, ast.Call) and spell(made.value.func) == named.name:
-        return replace(named, name=spell(made.targets[0]), kind="local")
-    return named
 
 
 def is_own(frame: Frame) -> bool:
@@ -232,9 +198,3 @@ def is_own(frame: Frame) -> bool:
 
 def _detail(tensor: torch.Tensor) -> str:
     return describe(dtype_of(tensor), shape_of(tensor))
-
-
-def _few(pairs: Iterable[Pair], name: str) -> list[Pair]:
-    """The first three others, each name once."""
-    unique: dict[str, Any] = {text: tensor for text, tensor in pairs if text != name}
-    return list(unique.items())[:3]

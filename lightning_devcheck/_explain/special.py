@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import torch
 
@@ -12,26 +13,27 @@ from lightning_devcheck._explain.bindings import find_binding
 from lightning_devcheck._explain.locate import Named, locate
 from lightning_devcheck._explain.mentions import evaluate, mentions
 from lightning_devcheck._explain.scene import Scene
+from lightning_devcheck._judge.culprit import Culprit
 from lightning_devcheck._observe.devices import device_of
 from lightning_devcheck._observe.inert import GENERATOR, is_a, is_module
 from lightning_devcheck._observe.module_tree import tensors_of
-from lightning_devcheck._report.records import Finding, Origin
+from lightning_devcheck._report.records import Origin
 from lightning_devcheck._source.files import origin_at, statement_at
 from lightning_devcheck._source.statements import calls_in, device_argument, is_move, spell
 
 
-def _generator(scene: Scene) -> Finding | None:
+def _generator(scene: Scene) -> Culprit | None:
     """A generator that draws on another device than the tensor it is for."""
     for index, frame in reversed(list(enumerate(scene.frames))):
         for mention in mentions(frame.failing(), frame) if frame.is_user else ():
             if is_a(mention.value, GENERATOR):
                 search = scene.search(mention.value, scene.wrong)
                 named = search.locate(mention.value) or search.follow(index, mention.text)
-                return scene.make(named, None)
+                return scene.culprit(named, None)
     return None
 
 
-def _assigned_data(scene: Scene) -> Finding | None:
+def _assigned_data(scene: Scene) -> Culprit | None:
     """``parameter.data = tensor``: the parameter is what goes wrong, on this line."""
     for _, frame in scene.user_frames[:1]:
         tree = frame.statement()
@@ -41,7 +43,7 @@ def _assigned_data(scene: Scene) -> Finding | None:
                 if is_a(value, torch.Tensor):
                     device = next((d for d in (torch.device("cpu"),) if d != scene.expected), None)
                     named, fix = Named(text, frame.origin, "local"), _copied(text, frame.origin)
-                    return scene.make(named, None, [(text, value)], device=device, fix=fix)
+                    return scene.culprit(named, None, [(text, value)], device=device, fix=fix)
     return None
 
 
@@ -50,7 +52,7 @@ def _copied(text: str, line: Origin) -> str:
     return f"{text}.data.copy_({ast.unparse(statement.value)})" if isinstance(statement, ast.Assign) else ""
 
 
-def _host_memory(scene: Scene) -> Finding | None:
+def _host_memory(scene: Scene) -> Culprit | None:
     """A device tensor where only host memory will do: NumPy, or a loader that pins."""
     found = scene.device(scene.match.devices[0]) if scene.match.devices else None
     numpy = scene.match.message.id == "to-numpy"
@@ -63,19 +65,19 @@ def _host_memory(scene: Scene) -> Finding | None:
             located = scene.search(tensor, found).locate(tensor)
             called = located or Named(name, made if binding and binding.kind != "argument" else None, "local")
             fix = f"{called.name}.detach().cpu().numpy(), once per logging interval rather than in every step"
-            return scene.make(
+            return scene.culprit(
                 called,
                 tensor,
                 what=f"{called.name} is on {found}, {reader} host memory",
-                expected="cpu",
+                stated="cpu",
                 why=scene.match.message.cause,
                 fix=fix if numpy else scene.match.message.fix,
             )
     what = f"a tensor is on {found}, {reader} host memory"
-    return scene.make(Named("a tensor", None, "local"), None, device=found, expected="cpu", what=what)
+    return scene.culprit(Named("a tensor", None, "local"), None, device=found, stated="cpu", what=what)
 
 
-def _no_such_device(scene: Scene) -> Finding | None:
+def _no_such_device(scene: Scene) -> Culprit | None:
     """A call that names a device which this machine does not have."""
     for _, frame in scene.user_frames:
         tree = frame.failing()
@@ -84,16 +86,9 @@ def _no_such_device(scene: Scene) -> Finding | None:
             device = next(_written(call), next(iter(scene.match.devices), "cuda"))
             named = Named(spell(call), frame.origin, "call")
             what = f"{named.name} asks for {device}, which this machine does not have"
-            why, fix = scene.words("wrong-rank-device", named, device)
-            return scene.make(
-                named,
-                None,
-                device=device,
-                what=what,
-                expected="self.device",
-                why=scene.match.message.cause or why,
-                fix=fix,
-            )
+            culprit = scene.culprit(named, None, device=device, what=what, stated="self.device")
+            # the call itself is what the fix is for, wherever it stands
+            return replace(culprit, why=scene.match.message.cause, writing=None)
     return None
 
 
@@ -112,7 +107,7 @@ def _written(call: ast.Call) -> Iterator[str]:
         yield f"cuda:{first.value}" if isinstance(first, ast.Constant) and type(first.value) is int else "cuda"
 
 
-def _wrapped(scene: Scene) -> Finding | None:
+def _wrapped(scene: Scene) -> Culprit | None:
     """Distributed training refused the module: name a part that is not where most are."""
     index, name, module = _refused(scene)
     held = list(tensors_of(module, name)) if module is not None else []
@@ -126,7 +121,7 @@ def _wrapped(scene: Scene) -> Finding | None:
     named = Named(located.name if some else name, located.origin or _made(scene, index, name), "registered")
     rule = "meta-parameter" if device_of(odd[0][1]).type == "meta" else scene.match.message.rule
     others = [pair for pair in held if device_of(pair[1]) == common][:1]
-    return scene.make(named, odd[0][1], others, rule=rule, expected=str(common))
+    return scene.culprit(named, odd[0][1], others, rule=rule, stated=str(common))
 
 
 def _belongs(scene: Scene, counts: Counter[torch.device]) -> torch.device | None:
@@ -153,7 +148,7 @@ def _made(scene: Scene, index: int, name: str) -> Origin | None:
     return scene.search(None, None).follow(index, name).origin
 
 
-Special = Callable[[Scene], Finding | None]
+Special = Callable[[Scene], Culprit | None]
 # by the message, else by its rule
 SPECIAL: dict[str, Special] = {
     "generator-device": _generator,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import torch
 
@@ -19,6 +19,7 @@ from lightning_devcheck._explain.nodes import (
     GIVEN_FIX,
     GIVEN_WHY,
     INVALID_GRADIENT,
+    Blame,
     blame_node,
     is_handed_in,
     is_torchs,
@@ -26,15 +27,16 @@ from lightning_devcheck._explain.nodes import (
 from lightning_devcheck._explain.optimizer import owner_of_state
 from lightning_devcheck._explain.scene import Pair, Scene, is_own
 from lightning_devcheck._explain.special import SPECIAL
+from lightning_devcheck._judge.culprit import Culprit
 from lightning_devcheck._observe.devices import device_of
 from lightning_devcheck._observe.inert import dims, inside, is_metric, is_module, read
 from lightning_devcheck._observe.module_tree import tensors_of
-from lightning_devcheck._report.records import Finding, Origin
-from lightning_devcheck._report.rules import RULES, make_finding
+from lightning_devcheck._report.records import Operator, Origin
+from lightning_devcheck._report.rules import RULES
 
 
-def judge(scene: Scene) -> Finding:
-    """Name the culprit and say what is wrong with it."""
+def find_culprit(scene: Scene) -> Culprit:
+    """Name the culprit, and write down all that is known of it."""
     special = SPECIAL.get(scene.match.message.id) or SPECIAL.get(scene.match.message.rule)
     found = special(scene) if special is not None else None
     if found is not None:
@@ -48,7 +50,7 @@ def judge(scene: Scene) -> Finding:
     return _mixed(scene)
 
 
-def _mixed(scene: Scene) -> Finding:
+def _mixed(scene: Scene) -> Culprit:
     met = _met(scene)
     if met is None:
         return _unmet(scene)
@@ -56,9 +58,9 @@ def _mixed(scene: Scene) -> Finding:
     state = owner_of_state(scene, tensor)
     if state is not None:
         what = f"{state[1]} is on {device_of(tensor)}, its parameter is on {scene.expected}" if state[1] else ""
-        return scene.make(state[0], tensor, others, rule="optimizer-device", what=what)
+        return scene.culprit(state[0], tensor, others, rule="optimizer-device", what=what)
     named = scene.search(tensor, device_of(tensor)).name(index) or _metric(scene) or Named(name, None, "local")
-    return scene.make(named, tensor, _right(scene) or others)
+    return scene.culprit(named, tensor, _right(scene) or others)
 
 
 def _metric(scene: Scene) -> Named | None:
@@ -119,20 +121,20 @@ def _odd(scene: Scene, pairs: list[Pair]) -> tuple[Pair, list[Pair]] | None:
     return (culprits[0], right) if culprits else None
 
 
-def _unmet(scene: Scene) -> Finding:
+def _unmet(scene: Scene) -> Culprit:
     """No frame shows both: the expression makes the culprit itself, or mentions it alone."""
     wrong = scene.wrong or torch.device("cpu")
     for index, frame in scene.user_frames:
         made = scene.search(None, wrong).made_here(index)
         if made is not None:
-            return scene.make(made, None, device=wrong)
+            return scene.culprit(made, None, device=wrong)
         for tree in (frame.failing(), frame.statement()):
             mentioned = sorted(mentions(tree, frame), key=lambda mention: is_module(mention.value))
             held = [pair for m in mentioned for pair in m.tensors() if device_of(pair[1]) == wrong]
             for name, tensor in [pair for pair in held if dims(pair[1])] or held:
                 named = scene.search(tensor, wrong).name(index) or Named(name, None, "local")
-                return scene.make(named, tensor)
-    return scene.make(Named(anonymous(scene.match), None, "local"), None, device=wrong)
+                return scene.culprit(named, tensor)
+    return scene.culprit(Named(anonymous(scene.match), None, "local"), None, device=wrong)
 
 
 def _inside_engine(scene: Scene) -> bool:
@@ -144,7 +146,7 @@ def _inside_engine(scene: Scene) -> bool:
     return not any(frame.is_user for frame in inner)
 
 
-def _gradient(scene: Scene) -> Finding:
+def _gradient(scene: Scene) -> Culprit:
     """A gradient on the wrong device: handed in by the user's line, or returned by a backward or a hook."""
     match = scene.match
     given = _handed_in(scene) if is_handed_in(match) else None
@@ -157,14 +159,13 @@ def _gradient(scene: Scene) -> Finding:
     if blamed is not None:
         return _blamed(scene, *blamed)
     if match.message.id == INVALID_GRADIENT:
-        fields = asdict(blame_node(match))
         used = forward_line(match.node, scene.frames) or scene.used
-        return make_finding(match.message.rule, **fields, used=used, operators=scene.operators())
+        return blamed_by_message(match, blame_node(match), used, scene.operators())
     culprit = Named(anonymous(match), None, "local")
-    return scene.make(culprit, None, device=scene.wrong or torch.device("cpu"))
+    return scene.culprit(culprit, None, device=scene.wrong or torch.device("cpu"))
 
 
-def _summed(scene: Scene) -> Finding | None:
+def _summed(scene: Scene) -> Culprit | None:
     """Find the result that the user calls backward on, where it is elsewhere: a running sum."""
     for index, frame in scene.user_frames[:1]:
         for name, tensor in scene.mentioned(frame):
@@ -174,13 +175,12 @@ def _summed(scene: Scene) -> Finding | None:
             blame = blame_node(scene.match)
             used = forward_line(scene.match.node, scene.frames)
             what = f"{named.name} is on {scene.wrong}, what it was made of is on {scene.expected}"
-            found = scene.make(named, tensor, what=what, used=used)
-            rule = RULES["gradient-device"]
-            return found if found.why != rule.why else replace(found, why=blame.why, fix=blame.fix)
+            default = ("", "") if scene.match.message.cause else (blame.why, blame.fix)
+            return scene.culprit(named, tensor, what=what, used=used, default=default)
     return None
 
 
-def _handed_in(scene: Scene) -> Finding | None:
+def _handed_in(scene: Scene) -> Culprit | None:
     """``loss.backward(gradient)``, ``parameter.grad = gradient``."""
     wrong = next((d for d in map(scene.device, scene.match.devices) if d != scene.expected), None)
     for index, frame in scene.user_frames[:1]:
@@ -193,33 +193,39 @@ def _handed_in(scene: Scene) -> Finding | None:
         named = (search.name(index) or Named(held[0][0], None, "local")) if held else search.made_here(index)
         if named is not None:
             what = f"{named.name} is on {wrong}, what it is the gradient of is on {scene.expected}"
-            found = scene.make(named, held[0][1] if held else None, what=what, device=wrong)
-            if found.why == RULES["gradient-device"].why:
-                return replace(found, why=GIVEN_WHY, fix=GIVEN_FIX)
-            is_plain = found.why == scene.match.message.cause
-            return replace(found, why=GIVEN_WHY) if is_plain else found
+            tensor = held[0][1] if held else None
+            default = (GIVEN_WHY, "" if scene.match.message.cause else GIVEN_FIX)
+            return scene.culprit(named, tensor, what=what, device=wrong, default=default)
     return None
 
 
-def _blamed(scene: Scene, named: Named, used: Origin | None) -> Finding:
+def _blamed(scene: Scene, named: Named, used: Origin | None) -> Culprit:
     devices = [device for device in scene.match.devices if device != scene.match.expected]
     device, expected = (devices or ["cpu"])[0], scene.match.expected or scene.expected or ""
-    backward = named.kind == "backward"
-    why, fix = scene.words("gradient-device", named, device)
-    if backward:
-        why = ""
-        fix = BACKWARD_FIX
-    return make_finding(
-        "gradient-device",
-        name=named.name,
-        device=device,
-        expected=expected,
-        what=f"{named.name} returned a gradient on {device}, the gradient belongs on {expected}" if expected else "",
-        origin=named.origin,
+    what = ""
+    if expected:
+        what = f"{named.name} returned a gradient on {device}, the gradient belongs on {expected}"
+    culprit = scene.culprit(named, None, rule="gradient-device", device=device, stated=str(expected), what=what)
+    # where no forward was recorded, the line that failed is torch's
+    culprit = replace(culprit, used=used, writing=None)
+    if named.kind == "backward":
+        return replace(culprit, why=RULES["gradient-device"].why, fix=BACKWARD_FIX)
+    return replace(culprit, why=scene.match.message.cause)
+
+
+def blamed_by_message(match: Match, blame: Blame, used: Origin | None, operators: tuple[Operator, ...] = ()) -> Culprit:
+    """Write down what a gradient error says by itself."""
+    return Culprit(
+        match.message.rule,
+        blame.name,
+        "",
+        blame.device,
+        stated=blame.expected,
         used=used,
-        operators=scene.operators(),
-        why=why if backward else scene.match.message.cause or why,
-        fix=fix,
+        operators=operators,
+        what=blame.what,
+        why=blame.why,
+        fix=blame.fix,
     )
 
 
