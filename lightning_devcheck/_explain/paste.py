@@ -30,13 +30,16 @@ def writing_at(made: Origin | None, frames: Sequence[Frame], expected: torch.dev
     if not frames or made is None:
         return None
     place = next((frame for frame in frames if _is_in(made, frame)), None)
-    if place is not None:
+    here = device_before(frames[0], made, expected)
+    if place is frames[0]:
+        there = here
+    elif place is not None:
         there = device_before(place, made, expected)
     else:
         shaped = re.search(r"\b(?!self\b)([a-z]\w*)\.(?:shape|size\()", _text_at(made))
         there = f"{shaped[1]}.device" if shaped else ""
     return Writing(
-        here=device_before(frames[0], made, expected),
+        here=here,
         there=there,
         has_module=any("self" in frame.names for frame in frames),
         has_device=place is not None and has_device(place.lookup("self")),

@@ -163,7 +163,7 @@ class Scene:
             operators=self.operators(),
             owner=None if self.root is None else type(self.root),
             trained_on=self._trained_on,
-            by_hand=self._by_hand,
+            by_hand=self._by_hand if named.kind == "registered" else None,
             writing=writing_at(made, frames, self.expected),
             message=(message.cause, message.fix),
             **known,

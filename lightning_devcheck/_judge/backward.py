@@ -61,18 +61,20 @@ class Evidence:
 
     def allows(self, name: str, device: torch.device) -> bool:
         """Tell whether a pattern of the user's lets a name be on a device."""
-        if not self.allowed:
-            return False
-        typed = name.removeprefix("self.")
-        dotted = re.sub(r"\[['\"]?(.*?)['\"]?\]", r".\1", typed)  # as torch names it
-        texts = (name, typed, dotted, str(device))
-        # a bracket is one of the name first, as it is typed
-        literal = {pattern.replace("[", "[[]") for pattern in self.allowed}
-        patterns = self.allowed | literal
-        return any(fnmatchcase(text, pattern) for pattern in patterns for text in texts)
+        return bool(self.allowed) and is_allowed(self.allowed, name, device)
 
     def _is_optimized(self, leaf: TensorRecord) -> bool:
         return self.optimized is None or leaf.name in self.optimized
+
+
+def is_allowed(allowed: frozenset[str], name: str, device: torch.device) -> bool:
+    """Tell whether one of the user's patterns is for a name, as typed or as torch has it, or a device."""
+    typed = name.removeprefix("self.")
+    dotted = re.sub(r"\[['\"]?(.*?)['\"]?\]", r".\1", typed)
+    texts = (name, typed, dotted, str(device))
+    # a bracket is one of the name first, as it is typed
+    literal = {pattern.replace("[", "[[]") for pattern in allowed}
+    return any(fnmatchcase(text, pattern) for pattern in allowed | literal for text in texts)
 
 
 def diagnose(evidence: Evidence) -> list[Finding]:
