@@ -90,6 +90,20 @@ def test_a_checkpoint_without_names_is_loaded_by_position(nan):
     assert floats(metric.compute()) == {"loss": 174.0, "a": 2.0, "b": 80.0}
 
 
+@pytest.mark.parametrize("assign", [True, False])
+def test_a_model_made_on_meta_takes_a_checkpoint(assign):
+    """Sums, names and weights come to where the checkpoint's are, as a MeanMetric's do, and the next step goes on."""
+    with torch.device("meta"):
+        model = torch.nn.Sequential(LossAccumulator({"b": 2.0, "a": 1.0}))
+    model[0].persistent(True)
+    state = {"0." + key: value for key, value in saved({"a": 1.0, "b": 2.0}).items()}
+    model.load_state_dict(state, assign=assign)
+    assert floats(model[0].compute()) == {"loss": 207.0, "b": 100.0, "a": 1.0}
+    model[0](tensors(a=3, b=100))
+    assert floats(model[0].compute()) == {"loss": 214.0, "b": 100.0, "a": 2.0}
+    assert model[0].device.type == "cpu"
+
+
 @pytest.mark.parametrize("old", ["propagate", "skip", "raise"])
 @pytest.mark.parametrize("new", ["propagate", "skip", "raise"])
 def test_a_checkpoint_of_another_policy_keeps_its_means(old, new):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 
 import pytest
@@ -98,6 +99,26 @@ def test_a_weight_set_out_of_reach_and_back():
         for _ in range(3):
             expected = torch.tensor(1.0 + weight * losses[1].item()).half()
             torch.testing.assert_close(metric(losses), expected)
+
+
+@pytest.mark.parametrize("nan", ["propagate", "skip", "raise"])
+@pytest.mark.parametrize("cached", [True, False], ids=["cached", "not cached"])
+def test_a_weight_set_after_compute_is_in_the_next_total(nan, cached):
+    """The total is by the present weights where the means are those kept from an earlier compute, too."""
+    metric = LossAccumulator({"a": 1.0, "b": 2.0, "c": 4.0}, nan=nan, compute_with_cache=cached)
+    metric({"a": torch.tensor(1.0), "b": torch.tensor(2.0)})
+    assert floats(metric.compute())["loss"] == 5.0
+    metric.weights["a"] = 9.0
+    values = floats(metric.compute())
+    assert [values["loss"], values["a"], values["b"]] == [13.0, 1.0, 2.0]
+    assert list(values) == ["loss", "a", "b", "c"]
+    assert floats(copy.deepcopy(metric).compute())["loss"] == 13.0
+    metric.weights.update(a=0.0, c=8.0)
+    assert floats(metric.double().compute())["loss"] == 4.0, "c was never seen"
+    other = LossAccumulator({"a": 1.0, "b": 2.0, "c": 4.0})
+    other.weights["b"] = 3.0
+    metric.load_state_dict(other.state_dict())
+    assert floats(metric.compute())["loss"] == 7.0
 
 
 @pytest.mark.parametrize("bad", BAD)

@@ -134,14 +134,21 @@ class LossAccumulator(NamedSums):
         means = sums / counts
         seen = counts > 0
         seen[0] = False  # the number of samples itself
-        weights = self._weights.tensor.to(means.device)
-        weighted = torch.where(seen & (weights != 0), means * weights, 0.0)
-        total = torch.where(seen.any(), weighted.sum(), torch.nan)
+        self._seen = seen
+        total = self._total(means)
         if self._nan == "raise":
             undefined = means.isnan() & seen
             undefined[0] = total.isnan() & seen.any() & ~undefined.any()
             self._faults = torch.stack([nans, undefined])
         return dict(zip((RESERVED, *self._weights), (total, *means[1:].unbind()), strict=True))
+
+    def _total(self, means: Tensor) -> Tensor:
+        """The total of what was seen; the first of ``[1 + K]`` is no term."""
+        self._weighed_by = self._weights.tensor
+        weights = self._weighed_by.to(means.device)
+        seen = self._seen.to(means.device)
+        weighted = torch.where(seen & (weights != 0), means * weights, 0.0)
+        return torch.where(seen.any(), weighted.sum(), torch.nan)
 
     def items(self) -> Iterator[tuple[str, Metric]]:
         """One metric for each value of `compute`, for ``self.log_dict(self.losses)``; together they sync once."""
@@ -267,7 +274,10 @@ class LossAccumulator(NamedSums):
 
         @functools.wraps(compute)
         def compute_synced() -> dict[str, Tensor]:
-            values = wrapped()
+            values: dict[str, Tensor] = wrapped()
+            if self._weighed_by is not self._weights.tensor:  # set since the means were cached; no process waits for it
+                means = torch.stack(list(values.values()))
+                values[RESERVED] = self._total(means)
             if self._nan == "raise":
                 refuse_nans(values, *self._faults.tolist())
             return {name: value.clone() for name, value in values.items()}
