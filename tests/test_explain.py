@@ -357,7 +357,7 @@ def test_own_error_gives_its_report():
 
 def test_argument_must_be_an_exception():
     """Anything else is refused."""
-    with pytest.raises(TypeError, match=r"explain\(exception=...\): an exception is needed, this is a str"):
+    with pytest.raises(TypeError, match=r"explain\(exception='x'\): exception is a str; an exception is needed"):
         explain("RuntimeError: ...")
 
 

@@ -41,7 +41,7 @@ def explain(exception: BaseException, module: torch.nn.Module | None = None) -> 
         The report, or None for an exception that was not recognized as a device error.
 
     Raises:
-        TypeError: If ``exception`` is not an exception.
+        TypeError: If ``exception`` is not an exception, or ``module`` neither a module nor None.
 
     Example:
         >>> import torch
@@ -57,7 +57,11 @@ def explain(exception: BaseException, module: torch.nn.Module | None = None) -> 
         ('mixed-devices', 'weights', 'cpu', 'cuda:0')
     """
     if not is_a(exception, BaseException):
-        raise TypeError(f"explain(exception=...): an exception is needed, this is a {type(exception).__name__}.")
+        kind = type(exception).__name__
+        raise TypeError(f"explain(exception={exception!r}): exception is a {kind}; an exception is needed.")
+    if module is not None and not is_module(module):
+        kind = type(module).__name__
+        raise TypeError(f"explain(module={module!r}): module is a {kind}; a torch.nn.Module or None is needed.")
     if is_a(exception, DeviceMismatchError):
         report: Report = exception.report  # type: ignore[attr-defined]
         return report

@@ -17,11 +17,13 @@ from lightning_devcheck._run.parent import flush_or_drop
 
 def open_missing_streams() -> None:
     """Have standard streams that are closed lead nowhere, in started processes too: no file takes their number."""
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:
-            descriptor = os.open(os.devnull, os.O_RDWR)
-            os.set_inheritable(descriptor, True)
-            setattr(sys, name, os.fdopen(descriptor, mode))
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is not None:
+            continue
+        descriptor = os.open(os.devnull, os.O_RDWR)
+        os.set_inheritable(descriptor, True)
+        if name != "stdin":  # None says that there is nothing to read
+            setattr(sys, name, os.fdopen(descriptor, "w"))
 
 
 def say(text: str) -> None:
