@@ -357,8 +357,16 @@ def test_own_error_gives_its_report():
 
 def test_argument_must_be_an_exception():
     """Anything else is refused."""
-    with pytest.raises(TypeError, match=r"explain\(exception='x'\): exception is a str; an exception is needed"):
+    with pytest.raises(
+        TypeError, match=r"explain\(exception='RuntimeError: ...'\): exception is a str; an exception is needed"
+    ):
         explain("RuntimeError: ...")
+
+
+def test_module_must_be_a_module():
+    """Anything but a module or None is refused by name and value."""
+    with pytest.raises(TypeError, match=r"explain\(module=3\): module is a int; a torch.nn.Module or None is needed"):
+        explain(RuntimeError("x"), module=3)
 
 
 def test_raised_from_a_device_error():

@@ -139,6 +139,30 @@ MESSAGES = [
     ("If capturable=False, state_steps should not be CUDA tensors.", "optimizer-device", ()),
     ("Tensor on device cuda:0 is not on the expected device meta!", "meta-parameter", ()),
     ("Cannot copy out of meta tensor; no data!", "meta-parameter", ()),
+    (
+        "Expected object of type torch.cuda.FloatTensor but found type torch.FloatTensor for argument #2 'mat2'",
+        "mixed-devices",
+        ("cuda", "cpu"),
+    ),
+    (
+        "Expected tensor to have CPU Backend, but got tensor with CUDA Backend (while checking arguments for "
+        "batch_norm_cpu)",
+        "mixed-devices",
+        ("cpu", "cuda"),
+    ),
+    (
+        "Expected tensor to have cuda DeviceType, but got tensor with cpu DeviceType (while checking arguments for "
+        "embedding)",
+        "mixed-devices",
+        ("cuda", "cpu"),
+    ),
+    ("expected type torch.cuda.FloatTensor but got torch.FloatTensor", "mixed-devices", ("cuda", "cpu")),
+    (
+        "Tensor for 'out' is on CPU, Tensor for argument #1 'self' is on CPU, but expected them to be on GPU",
+        "mixed-devices",
+        ("cuda", "cpu"),
+    ),
+    ("can't convert CUDA tensor to numpy. Use Tensor.cpu() to copy the tensor", "host-read", ("cuda",)),
     ("[rank1]: Connection closed by peer [127.0.0.1]:1234", "", ()),
     ("Watchdog caught collective operation timeout: WorkNCCL(SeqNum=3)", "", ()),
 ]
@@ -146,6 +170,9 @@ MESSAGES = [
 
 # words of torch, Lightning and others that mention devices or tensors, and are about something else
 LOOK_ALIKES = [
+    RuntimeError("INFO: all models run on the same device"),
+    RuntimeError("Expected object of type torch.cuda.LongTensor but found type torch.cuda.FloatTensor"),
+    RuntimeError("expected type torch.cuda.FloatTensor but got torch.cuda.HalfTensor"),
     ValueError("device must be one of cpu, cuda"),
     KeyError("cuda"),
     KeyError("Expected all tensors to be on the same device"),
@@ -264,3 +291,21 @@ def test_every_message_is_in_the_catalogue():
     page = (Path(__file__).parents[1] / "docs" / "errors.md").read_text(encoding="utf-8")
     anchors = set(re.findall(r"^\(error-([\w-]+)\)=$", page, flags=re.MULTILINE))
     assert {message.id for message in CATALOGUE} <= anchors
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "device"),
+    [
+        (f"{SAME} found at least two devices, cpu and cuda:0! (when checking argument for argument mat2", "", "cpu"),
+        (f"{SAME} found at least two devices, cuda:0 and cpu! (when checking argument for argument mat2", "m", "cpu"),
+        (f"{SAME} got mat2 is on cpu, different from other tensors on cuda:0", "m", "cpu"),
+        (f"{SAME} got mat2 is on cuda:0, different from other tensors on cpu", "", "cpu"),
+        ("Expected object of backend CUDA but got backend CPU for argument #2 'mat2'", "m", "cpu"),
+        ("Expected object of device type cpu but got device type cuda for argument #2 'mat2' in call to", "m", "cuda"),
+    ],
+)
+def test_argument_that_is_named_is_not_blamed_for_another(text, name, device):
+    """The argument that a message names is the culprit only where it is the one on the culprit's device."""
+    finding = explain_text(text).findings[0]
+    assert finding.name == ("argument mat2" if name else "a tensor beside argument mat2")
+    assert finding.device == device

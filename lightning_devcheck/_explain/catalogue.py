@@ -21,7 +21,8 @@ class Message:
         id: Its anchor in ``docs/errors.md``.
         clues: Words one of which each of its wordings has: they are found much faster than the pattern.
         pattern: How to know it; groups ``a`` and ``b`` are devices, ``expected`` and ``found`` devices by role,
-            ``argument`` the operator's argument, ``node`` a graph node, ``index`` one of the node's operands,
+            ``argument`` the operator's argument, ``own`` its device,
+            ``node`` a graph node, ``index`` one of the node's operands,
             ``hook`` a hook. Every gap has a limit: the time to search is proportional to the text.
         rule: The rule that it breaks; empty where another process is the one to look at.
         cause: What it means, where nothing more is known.
@@ -89,14 +90,14 @@ CATALOGUE: tuple[Message, ...] = (
         "at-least-two-devices",
         "found at least two devices",
         r"Expected all tensors to be on the same device, but found at least two devices, (?P<a>DEVICE) and "
-        r"(?P<b>DEVICE)"
+        r"(?P<own>DEVICE)"
         r"(?:.{0,40}?when checking argument for argument (?P<argument>\w{1,60}))?",
         "mixed-devices",
     ),
     _message(
         "different-from-other-tensors",
         "different from other tensors on",
-        r"Expected all tensors to be on the same device, but got (?P<argument>\w{1,60}) is on (?P<a>DEVICE), "
+        r"Expected all tensors to be on the same device, but got (?P<argument>\w{1,60}) is on (?P<own>DEVICE), "
         r"different from other tensors on (?P<b>DEVICE)",
         "mixed-devices",
     ),
@@ -120,7 +121,7 @@ CATALOGUE: tuple[Message, ...] = (
         "same-device",
         "same device|same CUDA device|same cuda device|xpected device|different GPUs|CUDA tensor|cuda tensor"
         "|Placeholder storage",
-        r"\b(?:must|should|need|[Ee]xpect(?:s|ed)?|[Aa]ll)\b.{0,100}?\b(?:on|in|have) (?:the )?same (?:(?:CUDA|cuda) )?"
+        r"\b(?:must|should|need|[Ee]xpect(?:s|ed)?)\b.{0,100}?\b(?:on|in|have) (?:the )?same (?:(?:CUDA|cuda) )?"
         r"device\b(?:\. Received (?P<a>DEVICE) and (?P<b>DEVICE))?"
         r"|[Ee]xpected device (?P<expected>DEVICE) but got device (?P<found>DEVICE)"
         r"|to have the same device as tensor for argument|(?:arguments|tensors) are located on different GPUs"
@@ -140,7 +141,7 @@ CATALOGUE: tuple[Message, ...] = (
         "recurrent-layer-devices",
         "not at the same device",
         r"Input and (?:hidden|parameter) tensors are not at the same device, found input tensor at (?P<a>DEVICE) and "
-        r"(?P<argument>\w{1,60}) tensor at (?P<b>DEVICE)",
+        r"(?P<argument>\w{1,60}) tensor at (?P<own>DEVICE)",
         "mixed-devices",
     ),
     _message(
@@ -178,9 +179,17 @@ CATALOGUE: tuple[Message, ...] = (
     ),
     _message(
         "expected-type-backend",
-        "Expected object of|Expected a device|Expected a backend|Expected a type",
-        r"Expected (?:object of|a) (?:device type|backend|type) '?(?P<expected>cuda|CUDA|cpu|CPU)'? (?:but got|"
-        r"device type for generator but found)[^.]{0,200}?'?(?P<found>cpu|CPU|cuda|CUDA)'?",
+        "xpected object of|xpected tensor to have|xpected type",
+        r"[Ee]xpected (?:object of (?:device type|backend|type)|tensor to have|type) (?P<expected>TYPE|CUDA|CPU)"
+        r"(?: Backend| DeviceType)?,? but (?:got|found) (?:(?:tensor with|device type|backend|type) )?"
+        r"(?P<found>TYPE|CUDA|CPU)\b(?: for argument #\d{1,3} '(?P<argument>\w{1,60})')?",
+        "mixed-devices",
+    ),
+    _message(
+        "expected-on-gpu",
+        "to be on GPU",
+        r"Tensor for (?:argument #\d{1,3} )?'(?P<argument>\w{1,60})' is on (?P<found>CPU),"
+        r"(?:(?!Tensor for).){0,20}? expected (?:it|them) to be on (?P<expected>GPU)",
         "mixed-devices",
     ),
     _message(
@@ -238,8 +247,8 @@ CATALOGUE: tuple[Message, ...] = (
     ),
     _message(
         "to-numpy",
-        "type tensor to numpy",
-        r"can't convert (?P<found>DEVICE) device type tensor to numpy",
+        "tensor to numpy",
+        r"can't convert (?P<found>DEVICE|CUDA)(?: device type)? tensor to numpy",
         "host-read",
         "NumPy reads host memory; this tensor is on a device.",
         "value.detach().cpu().numpy(), once per logging interval rather than in every step",

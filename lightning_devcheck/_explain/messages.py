@@ -13,7 +13,7 @@ __all__ = ["CATALOGUE", "GRAD_SCALER", "OTHER_RANK", "Match", "Message", "recogn
 # the wrapper that checks devices is named for its operator: wrapper_CUDA__index_select
 _OPERATOR = re.compile(r"in method wrapper_(?:CUDA_)?_?(?P<name>\w{1,80})")
 MAX_BEHIND = 100  # characters behind a message where its operator may stand
-_DEVICES = ("expected", "found", "a", "b", "input", "weight")  # groups that are devices or types
+_DEVICES = ("expected", "found", "a", "own", "b", "input", "weight")  # groups that are devices or types
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,7 @@ class Match:
         devices: The devices it names.
         expected: The device it says is right, or nothing.
         argument: The operator's argument that it names, or nothing.
+        own: The device of that argument, or nothing.
         node: The graph node that it names, or nothing.
         index: Which operand of the node it names; -1 for none.
         hook: The hook that it names, or nothing.
@@ -36,6 +37,7 @@ class Match:
     devices: tuple[str, ...] = ()
     expected: str = ""
     argument: str = ""
+    own: str = ""
     node: str = ""
     index: int = -1
     hook: str | None = None
@@ -87,6 +89,7 @@ def _match(message: Message, found: re.Match[str]) -> Match | None:
         devices=tuple(dict.fromkeys(devices.values())),
         expected=devices.get("expected", ""),
         argument=groups.get("argument", ""),
+        own=devices.get("own", ""),
         node=_node_in(groups.get("node", "")),
         index=int(groups.get("index", -1)),
         hook=groups.get("hook"),
@@ -101,7 +104,7 @@ def _device_in(key: str, text: str) -> str:
         return "cpu" if text.startswith("-") else f"cuda:{text}"
     is_written_as_type = text.startswith("torch.") or text.endswith("Type")
     if key not in ("input", "weight") and not is_written_as_type:
-        return text.lower()
+        return text.lower().replace("gpu", "cuda")
     return "cuda" if "cuda" in text.lower() else "cpu"
 
 
