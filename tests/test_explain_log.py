@@ -216,3 +216,11 @@ LINEAR = {
 def test_text_that_is_slow_to_search(text):
     """Texts that make a search start everywhere are read to their end, and give nothing."""
     assert explain_text(text) is None
+
+
+@pytest.mark.parametrize("mark", ["> ", ">> ", "E   "])
+def test_message_that_is_wrapped_in_a_quotation(mark):
+    """A mark at the beginning of each line of a wrapped message is no part of it."""
+    text = f"{mark}RuntimeError: Expected all tensors to be on the same\n{mark}device, but found at least two devices, "
+    finding = explain_text(f"{text}cpu\n{mark}and cuda:0!").findings[0]
+    assert (finding.device, finding.expected) == ("cpu", "cuda:0")

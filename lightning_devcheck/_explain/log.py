@@ -17,6 +17,8 @@ _COLOUR = r"\x1b\[[0-9;:?]{0,40}[ -/]{0,2}[@-~]"
 _LINK = r"\x1b\][^\x07\x1b]{0,2000}(?:\x07|\x1b\\)"
 _ESCAPES = re.compile(f"{_COLOUR}|{_LINK}")
 _BOXES = "│┃║╎"  # frames that rich draws around tracebacks
+# mail, markdown and pytest mark each line, those of a wrapped message too
+_MARK = re.compile(r"^(?:(?:> ?)+|E {3})", re.MULTILINE)
 
 _HEADER = "Traceback (most recent call last)"
 _FRAME = '  File "'
@@ -132,7 +134,8 @@ def _plain(text: str) -> str:
         text = text.replace(box, " ")
     text = text.replace("\0", "")
     text = text.replace("\r\n", "\n")
-    return text.replace("\r", "\n")
+    text = text.replace("\r", "\n")
+    return _MARK.sub("", text)
 
 
 def _offset(text: str, position: int) -> int:
