@@ -154,7 +154,8 @@ class NamedSums(Metric):
             self._weights.update(zip(names, values, strict=True))
         if packed is not None:
             self.reset()
-            if self.packed.is_meta:  # a model made without memory takes the checkpoint's tensors, as `assign` does
+            # a model made without memory takes the checkpoint's tensors, as `assign` does
+            if self.packed.is_meta:
                 self._move(packed.device)
             if terms is None and self._nan == "skip":
                 packed = _with_left_out(packed)
