@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 import torch.distributed as dist
 
 from lightning_devcheck._check.agreement import Notice
@@ -61,7 +62,9 @@ def test_all_ranks_say_the_report_of_one(kind, wrong):
     code, output, errors = run(kind, 2, wrong)
     assert code != 0
     assert "finished" not in output
-    assert said(errors) == [f"(step 0, global rank {wrong} of 2)"] * 2, errors[-3000:]
+    # on torch 2.6 a rank that waits inside DDP ends with the broken connection (docs/compatibility.md)
+    told = 1 if kind == "no_sync" and torch.__version__ < "2.7" else 2
+    assert said(errors) == [f"(step 0, global rank {wrong} of 2)"] * told, errors[-3000:]
     assert "is of no use" not in errors
 
 

@@ -417,6 +417,15 @@ STORAGE = "storages of simulated tensors are the CPU's"
 SUBCLASS = "tensors on simulated devices are of a subclass: `isinstance` tells what they are, `type` does not"
 ZEROS = "only the sign of zeros: forward derivatives add zeros that the CPU never makes, and -0. + 0. is 0."
 
+# program: why it is not equal, or does not run, on torch before 2.7
+OLDER = {
+    "x = torch.randn(5, device=device, requires_grad=True); x.cumprod(0).sum().backward(); x": PROD,
+    "torch.vmap(lambda x, i: x[i])(torch.randn(2, 3, device=device), torch.tensor([0, 2], device=device))": "vmap takes no index",
+    "fitted(nn.Linear(3, 1).to(device), functools.partial(torch.optim.Adagrad, fused=True), torch.ones(2, 3, device=device))": "Adagrad is fused on the CPU only",
+    "m = nn.Linear(3, 3, bias=False).to(device); fitted(m, torch.optim.Muon, torch.ones(2, 3, device=device))": "there is no Muon",
+    "s = torch.eye(3, device=device).to_sparse().requires_grad_(); torch.sparse.mm(s, torch.ones(3, 2, device=device)).sum().backward(); [s.grad, s.is_leaf]": "a sparse gradient is marked as coalesced there too",
+}
+
 # program: why it is not equal
 DIFFERENT = {
     "torch.func.hessian(lambda x: x.sin().sum())(torch.arange(3., device=device))": ZEROS,
