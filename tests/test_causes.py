@@ -302,6 +302,22 @@ def test_generator_made_in_the_step(tmp_path):
     )
 
 
+@pytest.mark.parametrize("given", ['"cuda"', 'device="cuda"'])
+def test_generator_that_is_on_a_device_by_mistake(tmp_path, given):
+    """What draws on the CPU needs a generator without a device, or a device of its own."""
+    made = placed(tmp_path, f"rng = torch.Generator({given})", "training_step")
+    why, fix = cause_of("mixed-devices", "rng", made, None, "cuda:0", "cpu")
+    assert why.endswith("samplers, loaders and calls without device= draw on the CPU.")
+    assert fix == "rng = torch.Generator(), or device=rng.device in the call that draws"
+
+
+def test_generator_that_names_the_cpu(tmp_path):
+    """A device that is given by position is replaced, not given twice."""
+    made = placed(tmp_path, 'rng = torch.Generator("cpu")', "training_step")
+    _, fix = cause_of("mixed-devices", "rng", made, None, "cpu", "cuda:0")
+    assert fix == "rng = torch.Generator(device=self.device)"
+
+
 def test_container_of_other_things(tmp_path):
     """A container that also holds what is no module is not advised to be made one of modules."""
     made = placed(tmp_path, 'self.metrics = ("train", MeanMetric())', "__init__")

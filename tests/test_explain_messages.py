@@ -309,3 +309,41 @@ def test_argument_that_is_named_is_not_blamed_for_another(text, name, device):
     finding = explain_text(text).findings[0]
     assert finding.name == ("argument mat2" if name else "a tensor beside argument mat2")
     assert finding.device == device
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        (
+            "indices should be either on cpu or on the same device as the indexed tensor (cuda:0)",
+            "a tensor is on another device, what it met is on cuda:0",
+        ),
+        (
+            "indices should be either on cpu or on the same device as the indexed tensor (cpu)",
+            "a tensor is on cpu, what it met is on the model's device",
+        ),
+        (f"{SAME} found at least two devices, cuda:0 and cuda:1!", "a tensor is on cuda:0, what it met is on cuda:1"),
+        (
+            "Input type (torch.cuda.FloatTensor) and weight type (torch.FloatTensor) should be the same",
+            "argument weight is on cpu, what it met is on cuda",
+        ),
+        (
+            "Input type (torch.FloatTensor) and weight type (torch.cuda.FloatTensor) should be the same",
+            "a tensor beside argument weight is on cpu, what it met is on cuda",
+        ),
+        (
+            "Expected a 'cpu' device type for generator but found 'cuda'",
+            "argument generator is on cuda, what it met is on cpu",
+        ),
+    ],
+)
+def test_side_that_a_message_tells(text, what):
+    """The culprit is what the message puts there: a CPU index is no mistake, a weight is told from its input."""
+    assert explain_text(text).findings[0].what == what
+
+
+def test_argument_is_not_blamed_for_another_in_an_exception():
+    """An exception without a traceback names the argument only where that is the culprit."""
+    told = "found at least two devices, cpu and cuda:0! (when checking argument for argument mat1 in method"
+    finding = explain(RuntimeError(f"{SAME} {told} wrapper_addmm)")).findings[0]
+    assert finding.what == "a tensor beside argument mat1 is on cpu, what it met is on cuda:0"

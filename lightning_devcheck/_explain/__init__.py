@@ -120,9 +120,7 @@ def explain_log(log: Log) -> Report | None:
         return Report((judge_culprit(blamed_by_message(match, blame, used)),))
     found, expected = _ends(match)
     words = (message.cause, message.fix)
-    name = anonymous(match)
-    if match.own not in ("", found):  # the argument that is named is where it should be
-        name = f"a tensor beside {name}"
+    name = anonymous(match, found)
     culprit = Culprit(message.rule, name, "", found, stated=expected, used=used, message=words)
     return Report((judge_culprit(culprit),))
 

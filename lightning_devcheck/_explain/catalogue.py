@@ -112,8 +112,8 @@ CATALOGUE: tuple[Message, ...] = (
     _message(
         "index-device",
         "same device as the indexed tensor",
-        r"ind(?:ices|ex) should be (?:either )?on (?P<a>DEVICE) or on the same device as the indexed tensor "
-        r"\((?P<b>DEVICE)\)|indices should be either on \S{1,40} or on the same device as the indexed tensor",
+        r"ind(?:ices|ex) should be (?:either )?on \S{1,40} or on the same device as the indexed tensor"
+        r"(?: \((?:(?P<found>cpu)|(?P<expected>DEVICE))\))?",
         "mixed-devices",
         "A device tensor may be indexed by CPU indices, a CPU tensor not by device indices.",
     ),
@@ -171,7 +171,7 @@ CATALOGUE: tuple[Message, ...] = (
     _message(
         "input-and-weight-type",
         "should be the same",
-        r"Input type \((?P<input>[\w.]{1,60})\) and (?:weight|bias) type \((?P<weight>[\w.]{1,60})\) "
+        r"Input type \((?P<input>[\w.]{1,60})\) and (?P<argument>weight|bias) type \((?P<weight>[\w.]{1,60})\) "
         r"should be the same",
         "mixed-devices",
         "The layer and its input are on two devices.",
@@ -195,10 +195,11 @@ CATALOGUE: tuple[Message, ...] = (
     _message(
         "generator-device",
         "device type for generator",
-        r"Expected a '(?P<expected>\w{1,20})' device type for generator but found '(?P<found>\w{1,20})'",
+        r"Expected a '(?P<expected>\w{1,20})' device type for (?P<argument>generator) but found '(?P<found>\w{1,20})'",
         "mixed-devices",
         "A generator draws on its own device only.",
-        "torch.Generator(device=self.device), made after Lightning has moved the module",
+        "torch.Generator(device=self.device), made after Lightning has moved the module, and device= in the\n"
+        "call that draws; samplers, data loaders and what is drawn on the CPU need torch.Generator()",
     ),
     _message(
         "set-data",

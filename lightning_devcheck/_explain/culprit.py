@@ -134,7 +134,7 @@ def _unmet(scene: Scene) -> Culprit:
             for name, tensor in [pair for pair in held if dims(pair[1])] or held:
                 named = scene.search(tensor, wrong).name(index) or Named(name, None, "local")
                 return scene.culprit(named, tensor)
-    return scene.culprit(Named(anonymous(scene.match), None, "local"), None, device=wrong)
+    return scene.culprit(Named(anonymous(scene.match, str(wrong)), None, "local"), None, device=wrong)
 
 
 def _inside_engine(scene: Scene) -> bool:
@@ -161,8 +161,9 @@ def _gradient(scene: Scene) -> Culprit:
     if match.message.id == INVALID_GRADIENT:
         used = forward_line(match.node, scene.frames) or scene.used
         return blamed_by_message(match, blame_node(match), used, scene.operators())
-    culprit = Named(anonymous(match), None, "local")
-    return scene.culprit(culprit, None, device=scene.wrong or torch.device("cpu"))
+    wrong = scene.wrong or torch.device("cpu")
+    culprit = Named(anonymous(match, str(wrong)), None, "local")
+    return scene.culprit(culprit, None, device=wrong)
 
 
 def _summed(scene: Scene) -> Culprit | None:
@@ -229,8 +230,13 @@ def blamed_by_message(match: Match, blame: Blame, used: Origin | None, operators
     )
 
 
-def anonymous(match: Match) -> str:
-    """What to call a tensor that only the message knows."""
+def anonymous(match: Match, device: str) -> str:
+    """Call a tensor by what the message says of it, where only that and its device are known."""
     if match.node:
         return match.node
-    return f"argument {match.argument}" if match.argument else "a tensor"
+    if not match.argument:
+        return "a tensor"
+    name = f"argument {match.argument}"
+    # a message may say cuda of what is on cuda:0
+    is_elsewhere = match.own and not f"{device}:".startswith(f"{match.own}:")
+    return f"a tensor beside {name}" if is_elsewhere else name

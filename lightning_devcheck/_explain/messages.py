@@ -89,7 +89,7 @@ def _match(message: Message, found: re.Match[str]) -> Match | None:
         devices=tuple(dict.fromkeys(devices.values())),
         expected=devices.get("expected", ""),
         argument=groups.get("argument", ""),
-        own=devices.get("own", ""),
+        own=devices.get("own") or devices.get("weight", ""),
         node=_node_in(groups.get("node", "")),
         index=int(groups.get("index", -1)),
         hook=groups.get("hook"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 from collections.abc import Callable, Iterator
 
 from lightning_devcheck._judge.case import Case, is_class
@@ -87,11 +88,21 @@ def _own_transfer(case: Case) -> tuple[str, str] | None:
     )
 
 
+_OF_DEVICE = "A generator draws on its own device only; samplers, loaders and calls without device= draw on the CPU."
+
+
 def _generator(case: Case) -> tuple[str, str] | None:
-    calls = [c for c in calls_in(case.made) if calls_torch(c, "Generator")]
+    made = copy.deepcopy(case.made)
+    calls = [c for c in calls_in(made) if calls_torch(c, "Generator")]
     if not calls:
         return None
-    line = with_device_argument(case.made, lambda call: calls_torch(call, "Generator"))
+    for call in calls:
+        call.args.clear()  # its one argument is the device
+    if case.device != "cpu":
+        for call in calls:
+            call.keywords.clear()
+        return _OF_DEVICE, f"{spell(made)}, or device={case.name}.device in the call that draws"
+    line = with_device_argument(made, lambda call: calls_torch(call, "Generator"))
     if case.name.isupper():  # a constant of the file
         line = f"self.{case.name.lower()} = {line.partition(' = ')[2]}"
     if case.name.isupper() or case.function in BUILDERS:  # there self.device is the CPU, or unknown
