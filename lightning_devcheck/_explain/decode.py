@@ -49,8 +49,10 @@ def read_log(stream: BinaryIO) -> Log:
             reading.read(piece)
         is_full = len(piece) == PIECE
         piece = stream.read(PIECE) if is_full else b""  # a terminal would ask for more
-    logs = [reading.log for reading in readings]
-    return next((log for log in logs if log.match is not None), logs[0])
+    for reading in readings:
+        if reading.log.match is not None:
+            return reading.log
+    return readings[0].log
 
 
 def encoding_of(sample: bytes) -> str:
@@ -59,7 +61,8 @@ def encoding_of(sample: bytes) -> str:
         if sample.startswith(mark):
             return name
     # an ASCII letter is a byte beside one zero byte in UTF-16, beside three in UTF-32
-    zeros = [sample[offset::4].count(0) for offset in range(4)]
+    bytes_by_place = [sample[place::4] for place in range(4)]
+    zeros = [some.count(0) for some in bytes_by_place]
     if sum(zeros) < MIN_ZEROS * len(sample) and _is_utf8(sample):
         return "utf-8"
     first, second, third, fourth = zeros

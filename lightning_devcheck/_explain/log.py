@@ -52,7 +52,8 @@ class Log:
 
     def _search(self, piece: str) -> None:
         """Search one more block, together with the end of the one before."""
-        self._before = (self._before + self._block[:-OVERLAP])[-BLOCK:]
+        before = self._before + self._block[:-OVERLAP]
+        self._before = before[-BLOCK:]
         self._block = self._block[-OVERLAP:] + piece
         block = _plain(self._block)
         match = recognize(block)
@@ -98,29 +99,37 @@ def _forward(text: str, node: str) -> tuple[Origin, ...]:
 
 
 def _last_traceback(text: str) -> str:
-    """Cut out the last traceback, with those it was raised from; all of a text where none begins."""
+    """Cut out the last traceback, and those it was raised from; all of a text where none begins."""
     start = text.rfind(_HEADER)
-    while start > 0 and text[:start].rstrip().endswith(_CHAINED):
-        start = text.rfind(_HEADER, 0, start)
+    while start > 0:
+        before = text[:start].rstrip()
+        if not before.endswith(_CHAINED):
+            break
+        start = before.rfind(_HEADER)
     told = text[max(start, 0) :]
     distance = len(told) - told.rfind(_FRAME)
-    return told if distance < OVERLAP else ""  # else it is of another error
+    if distance >= OVERLAP:
+        return ""  # it is of another error
+    return told
 
 
 def _own_lines(text: str) -> str:
-    """Keep the lines that begin as the last one does, without that; all where nothing is before it."""
+    """Keep the lines that begin as the last does, without that; all where nothing is before it."""
     message = text[text.rfind("\n") + 1 :]
     found = _EXCEPTION.match(message)
-    prefix = found["prefix"] if found else ""
+    if found is None:
+        return text
+    prefix = found["prefix"]
     if not prefix.strip():
         return text
     exact = re.escape(prefix)
-    timed = _ANY_TIME.join(map(re.escape, _TIME.split(prefix)))
+    untimed = _TIME.split(prefix)
+    timed = _ANY_TIME.join(map(re.escape, untimed))
     lines = text.split("\n")
-    for beginning in (re.compile(exact), re.compile(timed)):
-        ends = [found.end() if (found := beginning.match(line)) else -1 for line in lines]
-        own = [line[end:] for line, end in zip(lines, ends, strict=True) if end >= 0]
-        told = "\n".join(own)
+    for pattern in (exact, timed):
+        beginning = re.compile(pattern)
+        own = filter(beginning.match, lines)
+        told = "\n".join(beginning.sub("", line, count=1) for line in own)
         if _FRAME in told:
             return told
     return text
@@ -140,7 +149,10 @@ def _plain(text: str) -> str:
 
 def _offset(text: str, position: int) -> int:
     """Find where in a text a place is that was found with its words one space apart."""
-    flat = " ".join(text.split())[:position]
-    number = flat.count(" ")
-    word = next(islice(re.finditer(r"\S+", text), number, None))
-    return word.start() + len(flat) - (flat.rfind(" ") + 1)
+    flat = " ".join(text.split())
+    before = flat[:position]
+    number = before.count(" ")
+    words = re.finditer(r"\S+", text)
+    word = next(islice(words, number, None))
+    inside = len(before.rpartition(" ")[2])
+    return word.start() + inside

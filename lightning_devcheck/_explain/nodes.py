@@ -1,10 +1,10 @@
 """A gradient error in words, by the name of its graph node and by the index of an operand.
 
 NOTE [Names of graph nodes]
-torch numbers the nodes of its own operators (``AddBackward0``). Their gradients are where the result
-is: where one is refused, an operand was elsewhere. A node without a number is a Function of the
-user's (``ClipBackward``), but that torch 1.9 and older left the number out where an operator had one
-node only (``StackBackward``, ``ThAddBackward``).
+torch numbers the nodes of its own operators (``AddBackward0``). Their gradients are where the
+result is: where one is refused, an operand was elsewhere. A node without a number is a Function of
+the user's (``ClipBackward``), but that torch 1.9 and older left the number out where an operator
+had one node only (``StackBackward``, ``ThAddBackward``).
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ SUM_FIX = (
 )
 _FROM_CPU = "Usually a running sum starts on the CPU: loss = torch.zeros(1), then loss += term."
 _FROM_DEVICE = "Usually a running sum starts on a device that is written out in the code."
-BACKWARD_FIX = (
-    "return the gradient where grad_output is: torch.ones_like(grad), grad.new_zeros(shape), .to(grad.device)"
-)
-GIVEN_WHY = "Where a tensor is, its gradient has to be too: torch moves a 0-dim one, and refuses any other."
+_LIKE_GRAD = "torch.ones_like(grad), grad.new_zeros(shape), .to(grad.device)"
+BACKWARD_FIX = f"return the gradient where grad_output is: {_LIKE_GRAD}"
+_REFUSAL = "torch moves a 0-dim one, and refuses any other."
+GIVEN_WHY = f"Where a tensor is, its gradient has to be too: {_REFUSAL}"
 GIVEN_FIX = "loss.backward(gradient.to(loss.device)); the same for grad_outputs of autograd.grad"
 _GIVEN = "the gradient that was handed in"
 _ROOT = "GraphRoot"  # stands for the gradients that were handed in
@@ -47,12 +47,13 @@ _UNNUMBERED |= {"BackwardHookFunction", "CheckpointFunction"}
 _SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "pow": "**"}
 _SIGNS |= {"mm": "@", "bmm": "@", "mv": "@", "dot": "@"}
 _LISTS = ("cat", "stack")
+_NORMS = "native_layer_norm native_batch_norm cudnn_batch_norm"
 # operators by the operands that have a gradient, in the order of the indices
 _OPERANDS = {
     ("input", "target"): "mse_loss l1_loss smooth_l1_loss huber_loss kl_div binary_cross_entropy "
     "binary_cross_entropy_with_logits",
     ("input", "other"): "where maximum minimum atan2",
-    ("input", "weight", "bias"): "convolution cudnn_convolution native_layer_norm native_batch_norm cudnn_batch_norm",
+    ("input", "weight", "bias"): f"convolution cudnn_convolution {_NORMS}",
     ("input", "values"): "index_put index_put_impl masked_scatter copy_slices",
     ("input", "value"): "masked_fill index_fill",
     ("input", "source"): "index_add index_copy scatter scatter_add",
@@ -98,7 +99,7 @@ def is_torchs(node: str, lines: str = "") -> bool:
 
 
 def operator_of(node: str) -> str:
-    """Spell a node's operator: torch's ``mse_loss`` of ``MseLossBackward0``, the user's ``Clip``."""
+    """Spell a node's operator: ``mse_loss`` of ``MseLossBackward0``, the user's ``Clip``."""
     if not is_torchs(node):
         return node.removesuffix("Backward")
     name = _TH.sub("", _ENDING.sub("", node))
@@ -138,8 +139,9 @@ def _blame_operand(match: Match) -> Blame:
     if expected == "cpu":  # the operand of the index is the one that stayed behind
         culprit, partner = partner, culprit
         device, expected = expected, device
+    whose = f"{match.node} is torch's own backward of {spelled}, not one of yours"
     why = [
-        f"{match.node} is torch's own backward of {spelled}, not one of yours: tensors of two devices met there.",
+        f"{whose}: tensors of two devices met there.",
         f"Index {match.index} is {indexed}.",
         _FROM_CPU if device == "cpu" else _FROM_DEVICE,
     ]

@@ -1,4 +1,4 @@
-"""Where the command line writes: streams that may be closed or full, a file, a report in each format."""
+"""Where the command line writes: streams that may be closed or full, a file, each format."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lightning_devcheck._run.parent import flush_or_drop
 
 
 def open_missing_streams() -> None:
-    """Have standard streams that are closed lead nowhere, in started processes too: no file takes their number."""
+    """Have closed standard streams lead nowhere, so that no file takes their number."""
     for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is not None:
             continue
@@ -34,7 +34,7 @@ def say(text: str) -> None:
 
 
 def output_problem(args: argparse.Namespace) -> str:
-    """Why the file for the report cannot be written; empty where it may. Nothing in it is changed."""
+    """Say why the file for the report cannot be written; empty where it may. It is not changed."""
     if args.output is None:
         return ""
     path = Path(args.output)
@@ -49,11 +49,13 @@ def output_problem(args: argparse.Namespace) -> str:
     except OSError as error:
         return f"--output {args.output}: {error.strerror}"
     # a pipe or a device is only opened to write the report
-    return "" if is_new or os.access(path, os.W_OK) else f"--output {args.output}: Permission denied"
+    if is_new or os.access(path, os.W_OK):
+        return ""
+    return f"--output {args.output}: Permission denied"
 
 
 def write_report(report: Report, args: argparse.Namespace) -> None:
-    """Write the report to where the user wants it; where that fails to the next best place, with a word."""
+    """Write the report to where the user wants it; else to the next best place, with a word."""
     if args.output is not None:
         try:
             text = _rendered(report, args.format, "utf-8")
@@ -98,7 +100,7 @@ def _rendered(report: Report, form: str, encoding: str) -> str:
 
 @contextlib.contextmanager
 def output_for_machines(args: argparse.Namespace) -> Iterator[None]:
-    """Send what other code prints to standard error, where standard output is for a report in a machine's format."""
+    """Send what other code prints to standard error, where a machine reads standard output."""
     if args.format == "text" or args.output is not None:
         yield
         return

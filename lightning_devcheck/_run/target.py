@@ -33,7 +33,7 @@ def build(target: str) -> Any:
     """Make the module that ``package.module:Class`` names.
 
     Raises:
-        TargetError: If there is none of that name, or it is no module and makes none without arguments.
+        TargetError: If nothing has that name, or it makes no module without arguments.
     """
     import torch
 
