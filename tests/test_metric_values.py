@@ -121,6 +121,16 @@ def test_a_weight_set_after_compute_is_in_the_next_total(nan, cached):
     assert floats(metric.compute())["loss"] == 7.0
 
 
+def test_a_weight_that_makes_the_kept_means_undefined_is_refused():
+    """Under nan="raise" a total that a weight set later makes NaN is named, as one of the first compute is."""
+    metric = LossAccumulator({"a": 1.0, "b": 0.0}, nan="raise")
+    metric({"a": torch.tensor(math.inf), "b": torch.tensor(-math.inf)})
+    assert floats(metric.compute())["loss"] == math.inf
+    metric.weights["b"] = 1.0
+    with pytest.raises(ValueError, match=r"NaN in 'loss' \(inf and -inf\)"):
+        metric.compute()
+
+
 @pytest.mark.parametrize("bad", BAD)
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
 def test_a_weight_of_zero_switches_a_term_off(compiled, bad):

@@ -134,21 +134,22 @@ class LossAccumulator(NamedSums):
         means = sums / counts
         seen = counts > 0
         seen[0] = False  # the number of samples itself
-        self._seen = seen
+        self._counted = (nans, seen)
         total = self._total(means)
+        return dict(zip((RESERVED, *self._weights), (total, *means[1:].unbind()), strict=True))
+
+    def _total(self, means: Tensor) -> Tensor:
+        """Weigh ``[1 + K]`` means, the first of which is no term, and note which values are NaN."""
+        self._weighed_by = self._weights.tensor
+        weights = self._weighed_by.to(means.device)
+        nans, seen = (counted.to(means.device) for counted in self._counted)
+        weighted = torch.where(seen & (weights != 0), means * weights, 0.0)
+        total = torch.where(seen.any(), weighted.sum(), torch.nan)
         if self._nan == "raise":
             undefined = means.isnan() & seen
             undefined[0] = total.isnan() & seen.any() & ~undefined.any()
             self._faults = torch.stack([nans, undefined])
-        return dict(zip((RESERVED, *self._weights), (total, *means[1:].unbind()), strict=True))
-
-    def _total(self, means: Tensor) -> Tensor:
-        """The total of what was seen; the first of ``[1 + K]`` is no term."""
-        self._weighed_by = self._weights.tensor
-        weights = self._weighed_by.to(means.device)
-        seen = self._seen.to(means.device)
-        weighted = torch.where(seen & (weights != 0), means * weights, 0.0)
-        return torch.where(seen.any(), weighted.sum(), torch.nan)
+        return total
 
     def items(self) -> Iterator[tuple[str, Metric]]:
         """One metric for each value of `compute`, for ``self.log_dict(self.losses)``; together they sync once."""
