@@ -231,8 +231,6 @@ ATTRIBUTES = [
 @pytest.mark.parametrize(("use", "name", "rule", "fix"), ATTRIBUTES, ids=[entry[1] for entry in ATTRIBUTES])
 def test_attribute_culprit(use, name, rule, fix):
     """What a module keeps where it is not moved is named from the module, with the line that keeps it, and a cure."""
-    if rule == "metric-device" and not hasattr(MeanMetric, "merge_state"):
-        pytest.xfail("with torchmetrics 1.4 another tensor of the model is named, where a lambda updates the metric")
     model = Model()
 
     def step(x):

@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from lightning_devcheck import explain
+from lightning_devcheck._explain.frames import read_frames
 from lightning_devcheck._report.records import Origin
 from lightning_devcheck._source.files import innermost, parse, statement_at
 from lightning_devcheck._source.statements import quoted, spell
@@ -216,3 +217,13 @@ def test_fix_compiles_where_it_stands(body):
     finding = explained(cell(text, f"<fix-{abs(hash(body))}>")["step"])
     assert finding.fix != GENERIC
     compile(f"def step(x):\n    {finding.fix.splitlines()[0]}\n", "fixed.py", "exec")
+
+
+def test_a_lambda_is_read_by_itself():
+    """What other lambdas of a statement do with the same names is not taken for what failed."""
+    text = "USES = [lambda m, x: m.weights * x, lambda m, x: (lambda y: m.pop(y))(x), lambda m, x: m]"
+    use = cell(text, "<lambdas>")["USES"][1]
+    with pytest.raises(IndexError) as caught:
+        use([], 0)
+    frames = read_frames(caught.value.__traceback__)[-2:]
+    assert [ast.unparse(frame.statement()) for frame in frames] == ["(lambda y: m.pop(y))(x)", "m.pop(y)"]

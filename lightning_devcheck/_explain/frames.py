@@ -80,10 +80,19 @@ class Frame:
         stored = isinstance(getattr(expression, "ctx", None), (ast.Store, ast.Del))
         return expression if isinstance(expression, ast.expr) and not stored else head_of(statement)
 
-    def statement(self) -> ast.stmt | None:
-        """The syntax tree of the statement around what failed, of a compound one the head."""
+    def statement(self) -> ast.AST | None:
+        """The syntax tree of the statement around what failed, of a compound one the head; of a lambda its body."""
         found = self._find()
-        return None if found is None else head_of(found[0])
+        if found is None:
+            return None
+        statement, expression = found
+        if self.code.co_name == "<lambda>":  # other parts of the statement use its names for other things
+            nodes = own_nodes(statement)
+            bodies = [node.body for node in nodes if isinstance(node, ast.Lambda)]
+            around = [body for body in bodies if expression in ast.walk(body)]
+            if around:
+                return around[-1]
+        return head_of(statement)
 
     def _find(self) -> tuple[ast.stmt, ast.AST] | None:
         """The statement in the file, and what failed of it; None where the file is not, or no more, what runs."""
