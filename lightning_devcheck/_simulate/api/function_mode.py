@@ -240,12 +240,13 @@ def _first_index(values: Any) -> int | None:
         kind = type(value)
         if kind is SimulatedTensor:
             return int(value._index)
-        if kind is torch.Tensor and is_wrapped(value):
-            return index_below(value)
+        found = None
         if kind is list or kind is tuple:
             found = _first_index(value)
-            if found is not None:
-                return found
+        elif kind is torch.Tensor and is_wrapped(value):
+            found = index_below(value)
+        if found is not None:
+            return found
     return None
 
 
