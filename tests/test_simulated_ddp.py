@@ -227,9 +227,11 @@ print("threads of the parent:", torch.get_num_threads())
 """
 
 
-@pytest.mark.parametrize("omp", [None, "4"])
+# each way to start ranks once: by preflight, by a Trainer that sets their threads, and by the script
 @pytest.mark.parametrize(
-    ("launcher", "asks"), [("preflight", "asks"), ("trainer", "asks not"), ("spawn", "asks")], ids=lambda value: value
+    ("launcher", "asks", "omp"),
+    [("preflight", "asks", None), ("trainer", "asks not", None), ("spawn", "asks", "4")],
+    ids=str,
 )
 def test_ranks_with_threads_fork_after_openmp(launcher, asks, omp):
     """Where torch has computed in parallel before and there are more cores than ranks, ranks do not wait for ever."""

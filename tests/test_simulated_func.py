@@ -344,3 +344,35 @@ def test_preflight_of_a_gradient_penalty_is_clean():
     """A step with batched gradients and a graph of them has no finding."""
     report = preflight(Penalised, make_loader())
     assert report.ok, str(report)
+
+
+def test_what_is_compiled_as_a_whole_runs():
+    """``fullgraph=True`` is no reason to refuse, also for what was compiled before the simulation."""
+    before = torch.compile(torch.sin, fullgraph=True, backend="eager")
+    with simulate_cuda(devices=2):
+        inside = torch.compile(torch.sin, fullgraph=True, backend="eager")
+        x = numbers(3).to("cuda:1")
+        assert torch.equal(before(x), torch.sin(x))
+        assert torch.equal(inside(x), torch.sin(x))
+
+
+def test_the_export_of_parameters_on_a_device_is_refused():
+    """Torch without CUDA would end the process; without autograd the export works."""
+    with simulate_cuda(devices=2):
+        x = numbers(1, 2).to("cuda:1")
+        model = nn.Linear(2, 2).to("cuda:1")
+        with pytest.raises(NotImplementedError, match=r"export the model on the CPU \(model.cpu\(\)\)"):
+            torch.export.export(model, (x,))
+        with torch.no_grad():
+            exported = torch.export.export(model, (x,)).module()
+            assert torch.equal(exported(x), model(x))
+
+
+def test_distributions_need_no_values():
+    """Where there are no values nothing is validated, and afterwards it is again, if it was before."""
+    before = vars(torch.distributions.Distribution)["_validate_args"]  # torch.compile switches it off for good
+    with simulate_cuda(values=False):
+        loc = torch.zeros(3, device="cuda")
+        sample = torch.distributions.Normal(loc, torch.ones_like(loc)).rsample((2,))
+        assert sample.shape == (2, 3)
+    assert vars(torch.distributions.Distribution)["_validate_args"] is before

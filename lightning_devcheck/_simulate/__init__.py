@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 import torch
 
 from lightning_devcheck._simulate.api.cuda import cuda_stand_ins
 from lightning_devcheck._simulate.api.device_queries import answer_stand_ins
 from lightning_devcheck._simulate.api.distributed import distributed_stand_ins
+from lightning_devcheck._simulate.api.fake_tensors import fake_stand_ins
 from lightning_devcheck._simulate.api.function_mode import FunctionMode
 from lightning_devcheck._simulate.api.lazy import lazy_stand_ins
 from lightning_devcheck._simulate.api.load import load_stand_ins
 from lightning_devcheck._simulate.api.module import module_stand_ins
 from lightning_devcheck._simulate.api.nested_tensors import nested_stand_ins
 from lightning_devcheck._simulate.api.warning_lines import warnings_at_callers
-from lightning_devcheck._simulate.compat import remember_originals
+from lightning_devcheck._simulate.compat import UNVALIDATED, remember_originals
 from lightning_devcheck._simulate.kernels.autocast import Casts, note_autocast
 from lightning_devcheck._simulate.kernels.engine import backward_stand_ins
 from lightning_devcheck._simulate.kernels.install import kernels
@@ -81,7 +83,10 @@ def simulate_cuda(devices: int = 2, *, values: bool = True) -> Iterator[None]:
         *casts.stand_ins(),
     ]
     stand_ins += [*type_stand_ins(), *lazy_stand_ins(), *answer_stand_ins(), *nested_stand_ins()]
-    with Patches(stand_ins), casts.installed(), kernels(), warnings_at_callers():
+    stand_ins += fake_stand_ins()
+    if not values:  # there is nothing to validate
+        stand_ins += [(torch.distributions.Distribution, *UNVALIDATED)]
+    with _eager(), Patches(stand_ins), casts.installed(), kernels(), warnings_at_callers():
         start(simulation)
         note_autocast()
         # Module.to replaces parameters: the other way, swapping, fails on weak references
@@ -92,6 +97,12 @@ def simulate_cuda(devices: int = 2, *, values: bool = True) -> Iterator[None]:
         finally:
             torch.__future__.set_overwrite_module_params_on_conversion(conversion)
             stop()
+
+
+def _eager() -> AbstractContextManager[Any]:
+    """A context in which ``torch.compile`` runs eagerly: it does in a mode, but refuses to with ``fullgraph=True``."""
+    stance: AbstractContextManager[Any] = torch.compiler.set_stance("force_eager")
+    return stance
 
 
 def _refuse(devices: int) -> None:

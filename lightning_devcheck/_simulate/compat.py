@@ -20,6 +20,7 @@ from torch._C import _set_conj as set_conj
 from torch._C import _set_neg as set_neg
 from torch._C._nn import _parse_to as parse_to
 from torch._ops import OpOverload as Operator
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental import proxy_tensor
 from torch.utils._mode_utils import no_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_aliasing
@@ -51,6 +52,10 @@ OMP_PAUSE_SOFT = 1
 VIEW_KEY = "ADInplaceOrView"
 # which attention kernel torch would take: a value of `torch.nn.attention.SDPBackend`
 sdp_choice = torch._fused_sdp_choice
+# what makes a fake tensor of a real one: owner and name
+FAKING = (FakeTensorMode, "from_tensor")
+# whether distributions validate the values of their arguments by default: name and value
+UNVALIDATED = ("_validate_args", False)
 # operators that only torch calls: the CPU's fused attention, decompositions with or without vectors,
 # reading a scalar, a copy, a sparse product
 fused_attention = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
@@ -266,6 +271,7 @@ __all__ = [
     "AUTOGRAD_KEY",
     "DEVICE_QUESTIONS",
     "ENGINE",
+    "FAKING",
     "FUNCTION_NODE",
     "GROUPING",
     "HOOKS",
@@ -277,6 +283,7 @@ __all__ = [
     "SET_DATA",
     "SET_GRAD",
     "SHOW_WARNING",
+    "UNVALIDATED",
     "DispatchKey",
     "DispatchKeySet",
     "Operator",

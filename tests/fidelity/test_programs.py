@@ -26,9 +26,11 @@ from torch import nn
 
 from lightning_devcheck import simulate_cuda
 from tests.fidelity._programs import ERRORS, TENSORS
+from tests.fidelity._programs_practice import PRACTICE
 from tests.fidelity._programs_training import DIFFERENT, LISTED_FOR, OLDER, TRAINING
 
-PROGRAMS = {program: kind for kind, text in {**TENSORS, **TRAINING}.items() for program in text.split("\n") if program}
+KINDS = {**TENSORS, **TRAINING, **PRACTICE}
+PROGRAMS = {program: kind for kind, text in KINDS.items() for program in text.split("\n") if program}
 # a device in what is printed: what torch says of a tensor, of its type and of a list of parameters
 DEVICE = re.compile(r",\s+device='cuda:\d'| \(cuda:\d\)")
 FOLDER = Path(__file__).parents[3] / "shared" / "corpus" / "simulation"
@@ -208,7 +210,7 @@ def test_a_program_gives_what_the_cpu_gives(program):
     assert simulated(program, "cuda:1") == expected
 
 
-@pytest.mark.parametrize("program", [next(p for p in PROGRAMS if PROGRAMS[p] == k) for k in {**TENSORS, **TRAINING}])
+@pytest.mark.parametrize("program", [next(p for p in PROGRAMS if PROGRAMS[p] == k) for k in KINDS])
 def test_a_kind_on_the_first_device(program):
     """One program of each kind gives the same on the first device, asked for with and without its number."""
     if program in DIFFERENT:
@@ -238,7 +240,7 @@ def test_an_error_is_the_cpu_s(program):
 
 def test_there_are_programs_of_every_kind():
     """The list is as long as it is meant to be, and no program stands in it twice."""
-    lines = [line for text in [*TENSORS.values(), *TRAINING.values()] for line in text.split("\n") if line]
+    lines = [line for text in KINDS.values() for line in text.split("\n") if line]
     assert len(lines) == len(set(lines)) >= 220
     assert len(DIFFERENT) < len(PROGRAMS) / 20
 
