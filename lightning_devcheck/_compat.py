@@ -129,20 +129,20 @@ def default_store() -> Any:
     return None if get is None else get()
 
 
-def callback_bases() -> tuple[type, ...]:
-    """The ``Callback`` classes of the Lightning namespaces that are installed.
+def namespaces() -> list[Any]:
+    """The Lightning namespaces that are installed.
 
-    Each namespace's CLI and Trainer accept only their own base class; a class with both bases works in both. Importing
-    a second namespace sends the first one's messages to its own logger: that is put back.
+    Each namespace's CLI and Trainer accept only their own base classes; a class with both bases works in both.
+    Importing a second namespace sends the first one's messages to its own logger: that is put back.
     """
-    names = ("lightning.pytorch.callbacks", "pytorch_lightning.callbacks")
+    names = ("lightning.pytorch", "pytorch_lightning")
     found = [name for name in names if importlib.util.find_spec(name.partition(".")[0]) is not None]
     messages = sys.modules.get("lightning_utilities.core.rank_zero")
     logger = getattr(messages, "log", None)
-    bases = tuple(importlib.import_module(name).Callback for name in found)
+    modules = [importlib.import_module(name) for name in found]
     if messages is not None:
         messages.__dict__["log"] = logger
-    return bases
+    return modules
 
 
 def fork_processes(strategy: Any) -> bool:
@@ -170,7 +170,5 @@ def isolate_rng() -> Any:
 
     It is in ``utilities.seed`` of either Lightning namespace, without a name at the top.
     """
-    packages = ("lightning", "pytorch_lightning")
-    found = next(name for name in packages if importlib.util.find_spec(name) is not None)
-    parent = "lightning.pytorch" if found == "lightning" else found
-    return importlib.import_module(f"{parent}.utilities.seed").isolate_rng(include_cuda=False)
+    name = namespaces()[0].__name__
+    return importlib.import_module(f"{name}.utilities.seed").isolate_rng(include_cuda=False)

@@ -208,3 +208,52 @@ def test_a_script_with_fsdp_is_checked_as_ddp(script):
     assert process.returncode == 1, errors[-1000:]
     assert "torch.zeros(1) is on cpu" in output
     assert "strategy fsdp was run as ddp" in output
+
+
+SPAWNING = """
+import torch
+import torch.multiprocessing
+
+def work(rank):
+    weights = torch.ones(3)
+    print(torch.ones(3, device=f"cuda:{rank}") + weights)
+
+if __name__ == "__main__":
+    torch.multiprocessing.spawn(work, nprocs=2)
+"""
+
+
+@pytest.mark.ddp
+def test_ranks_that_torch_spawns_explain_themselves(script):
+    """The ranks of ``torch.multiprocessing.spawn`` name what failed in them, as those of a Trainer do."""
+    script.write_text(SPAWNING)
+    process = start(script, "train.py")
+    output, errors = process.communicate(timeout=100)
+    assert process.returncode == 1, errors[-1000:]
+    assert "weights is on cpu, what it met is on cuda:" in output
+    assert "weights = torch.ones(3)" in output
+
+
+CHECKED = """
+import pytorch_lightning as pl
+from lightning_devcheck import DeviceCheck
+from pytorch_lightning.demos.boring_classes import BoringModel
+
+class Net(BoringModel):
+    def training_step(self, batch, batch_idx):
+        return super().training_step(batch, batch_idx)["loss"].cpu()
+
+if __name__ == "__main__":
+    check = DeviceCheck(ignore=["loss-device"])
+    pl.Trainer(callbacks=check, accelerator="gpu", devices=1, max_epochs=1).fit(Net())
+"""
+
+
+def test_the_check_of_a_script_is_the_one_that_counts(script):
+    """A script that has a `DeviceCheck` of its own is judged by that one: what it ignores is not reported."""
+    script.write_text(CHECKED)
+    process = start(script, "train.py", before=["--format", "json"])
+    output, errors = process.communicate(timeout=100)
+    assert process.returncode == 0, errors[-1000:]
+    assert '"loss-device"' not in output
+    assert '"steps": 2' in output

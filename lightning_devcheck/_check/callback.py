@@ -13,7 +13,7 @@ import torch
 from lightning_devcheck._check.agreement import Agreement, Notice, can_agree, open_notice, say, warn
 from lightning_devcheck._check.arguments import Action, check_arguments, known_rules, texts
 from lightning_devcheck._check.check import inspect, inspect_training
-from lightning_devcheck._compat import callback_bases, sequence_number
+from lightning_devcheck._compat import namespaces, sequence_number
 from lightning_devcheck._observe.expectation import Expectation, of_trainer
 from lightning_devcheck._observe.training import optimized_ids, parameter_names
 from lightning_devcheck._report.errors import DeviceMismatchError
@@ -21,9 +21,9 @@ from lightning_devcheck._report.records import Finding
 from lightning_devcheck._report.report import Report
 
 if TYPE_CHECKING:
-    from pytorch_lightning import Callback as _Base
+    from pytorch_lightning import Callback as Callback
 else:
-    _Base = type("_Base", callback_bases(), {})
+    Callback = type("Callback", tuple(namespace.Callback for namespace in namespaces()), {})
 
 _T = TypeVar("_T")
 # graphs of so many shapes are looked at when they first appear; then the schedule alone decides
@@ -34,7 +34,7 @@ MAX_TRACED = 3
 log = logging.getLogger("lightning_devcheck")
 
 
-class DeviceCheck(_Base):
+class DeviceCheck(Callback):
     """Stop a training run whose loss, graph leaves or parameters are on the wrong device, before backward.
 
     It compares the loss's device with those seen before at every backward (a few microseconds), and walks the graph at

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import importlib
-import importlib.util
 import inspect
 import json
 import os
@@ -21,12 +19,12 @@ from typing import Any
 
 import torch
 
-from lightning_devcheck._check.callback import DeviceCheck
-from lightning_devcheck._run.collector import Collector, forked_ranks, save_explained
+from lightning_devcheck._compat import namespaces
+from lightning_devcheck._run.collector import explaining_ranks, save_explained, with_check
 from lightning_devcheck._run.parent import START, VARIABLE, Settings, flush_or_drop
 from lightning_devcheck._run.spool import saved
 from lightning_devcheck._simulate import simulate_cuda
-from lightning_devcheck._simulate.patch import Patches
+from lightning_devcheck._simulate.patch import Change, Patches
 
 OWN = str(Path(__file__).parents[1])
 PR_SET_PDEATHSIG = 1  # from linux/prctl.h
@@ -115,14 +113,12 @@ def _leave_word(folder: Path, reason: str) -> None:
     (folder / f"failed-{os.getpid()}").write_text(reason, encoding="utf-8", errors="backslashreplace")
 
 
-def _stand_ins(settings: Settings) -> Iterator[tuple[Any, str, Any]]:
+def _stand_ins(settings: Settings) -> Iterator[Change]:
     """What to replace: Trainers run a few steps, and processes that a script starts are simulated too."""
     yield subprocess, "Popen", SimulatedRank
-    yield forked_ranks(Path(settings.folder))
-    for name in ("lightning.pytorch", "pytorch_lightning"):
-        if importlib.util.find_spec(name.partition(".")[0]) is None:
-            continue
-        trainer = importlib.import_module(name).Trainer
+    yield from explaining_ranks(Path(settings.folder))
+    for namespace in namespaces():
+        trainer = namespace.Trainer
         yield trainer, "__init__", _limited(trainer.__init__, settings)
         yield trainer, "fit", _changing(trainer.fit, _without_checkpoint)
         for stage in AFTER_FIT:
@@ -145,10 +141,9 @@ def _limited(original: Callable[..., None], settings: Settings) -> Callable[...,
 
     @functools.wraps(original)
     def limited(self: Any, *args: Any, **kwargs: Any) -> None:
-        check = DeviceCheck("ignore", every_n_steps=1, explain=False)
         kwargs["strategy"], reasons = simulated_strategy(kwargs.get("strategy", "auto"))
-        collector = Collector(check, Path(settings.folder), reasons)
-        kwargs["callbacks"] = [*_callbacks(kwargs.get("callbacks")), check, collector]
+        callbacks = with_check(kwargs.get("callbacks"), Path(settings.folder), reasons)
+        kwargs["callbacks"] = [given for given in callbacks if not _saves_config(given)]
         kwargs |= {"fast_dev_run": settings.steps, "num_nodes": 1, "barebones": False, "overfit_batches": 0}
         if kwargs.get("accelerator") != "cpu" and "devices" in kwargs:
             kwargs["devices"] = available(kwargs["devices"], settings.devices)
@@ -157,10 +152,9 @@ def _limited(original: Callable[..., None], settings: Settings) -> Callable[...,
     return limited
 
 
-def _callbacks(given: Any) -> list[Any]:
-    callbacks = [] if given is None else list(given) if isinstance(given, (list, tuple)) else [given]
-    # as in Lightning's own short runs: there is no folder to save the configuration in
-    return [c for c in callbacks if not any(cls.__name__ == "SaveConfigCallback" for cls in type(c).__mro__)]
+def _saves_config(callback: Any) -> bool:
+    """Whether a callback is left out, as in Lightning's own short runs: there is no folder to save in."""
+    return any(cls.__name__ == "SaveConfigCallback" for cls in type(callback).__mro__)
 
 
 def simulated_strategy(wanted: Any) -> tuple[Any, tuple[str, ...]]:

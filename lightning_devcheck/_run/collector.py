@@ -4,30 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import torch
-import torch.multiprocessing
-
-from lightning_devcheck._check.callback import DeviceCheck
-from lightning_devcheck._compat import callback_bases
+from lightning_devcheck._check.callback import Callback, DeviceCheck
 from lightning_devcheck._explain import explain
 from lightning_devcheck._report.records import Finding
 from lightning_devcheck._run.deadline import limit_join, note_line_when_asked
 from lightning_devcheck._run.host_reads import ReadCounter
 from lightning_devcheck._run.spool import save
-
-if TYPE_CHECKING:
-    from pytorch_lightning import Callback as _Base
-else:
-    _Base = type("_Base", callback_bases(), {})
+from lightning_devcheck._simulate.api.distributed import start_stand_ins
+from lightning_devcheck._simulate.patch import Change
 
 # where there is a time limit already
 FOREVER_S = 1e6
 
 
-class Collector(_Base):
+class Collector(Callback):
     """Saves the report of a `DeviceCheck`, and that of an exception, at the end of each run of a Trainer.
 
     Args:
@@ -70,6 +64,23 @@ class Collector(_Base):
         save(dataclasses.replace(report, findings=(*own, *notes), not_checked=reasons), self._folder)
 
 
+def with_check(callbacks: Any, folder: Path, not_checked: tuple[str, ...] = ()) -> list[Any]:
+    """Add what saves the report of a `DeviceCheck` to a Trainer's callbacks, and a quiet check where there is none.
+
+    Args:
+        callbacks: The Trainer's argument: one callback, several, or None.
+        folder: Where to.
+        not_checked: What else the run does not check, and why.
+    """
+    if not isinstance(callbacks, (list, tuple)):
+        callbacks = [] if callbacks is None else [callbacks]
+    check = next((given for given in callbacks if isinstance(given, DeviceCheck)), None)
+    if check is not None:
+        return [*callbacks, Collector(check, folder, not_checked)]
+    check = DeviceCheck("ignore", every_n_steps=1, explain=False)
+    return [*callbacks, check, Collector(check, folder, not_checked)]
+
+
 def _place_of(trainer: Any) -> dict[str, Any]:
     return {"step": trainer.global_step, "global_rank": trainer.global_rank, "world_size": trainer.world_size}
 
@@ -90,23 +101,25 @@ def save_explained(
     return findings
 
 
-def forked_ranks(folder: Path, timeout_s: float = FOREVER_S) -> tuple[Any, str, Any]:
-    """A stand-in for ``start_processes``: a rank explains its exception itself, its parent only gets the text.
+def explaining_ranks(folder: Path, timeout_s: float = FOREVER_S) -> Iterator[Change]:
+    """Have a rank explain its exception itself: its parent only gets the text.
 
     Args:
         folder: Where ranks leave what they found.
         timeout_s: Seconds after which all ranks are ended and their parent's ``join`` raises `TimeoutError`.
     """
-    original: Any = torch.multiprocessing.start_processes
 
-    @functools.wraps(original)
-    def start_processes(fn: Any, args: Any = (), nprocs: int = 1, *rest: Any, **kwargs: Any) -> Any:
-        context = original(_explaining, (fn, folder, nprocs, *args), nprocs, *rest, **kwargs)
-        if context is not None:
-            limit_join(context, folder, timeout_s)
-        return context
+    def limited(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def start_processes(fn: Any, args: Any = (), nprocs: int = 1, *rest: Any, **kwargs: Any) -> Any:
+            context = original(_explaining, (fn, folder, nprocs, *args), nprocs, *rest, **kwargs)
+            if context is not None:
+                limit_join(context, folder, timeout_s)
+            return context
 
-    return torch.multiprocessing, "start_processes", start_processes
+        return start_processes
+
+    return start_stand_ins(limited)
 
 
 def _explaining(index: int, fn: Any, folder: Path, nprocs: int, *args: Any) -> None:

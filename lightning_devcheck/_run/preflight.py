@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import importlib
 import logging
 import os
 import sys
@@ -19,18 +18,18 @@ from typing import Any
 import torch
 from torch.multiprocessing import ProcessExitedException, ProcessRaisedException
 
-from lightning_devcheck._check.callback import DeviceCheck
-from lightning_devcheck._compat import fork_processes
+from lightning_devcheck._check.activation import NAMESPACES
+from lightning_devcheck._check.callback import Callback
+from lightning_devcheck._compat import fork_processes, isolate_rng, namespaces
 from lightning_devcheck._explain import explain
 from lightning_devcheck._judge.scan import scan
 from lightning_devcheck._report.report import Report, merge_reports
-from lightning_devcheck._run.collector import Collector, forked_ranks
+from lightning_devcheck._run.collector import explaining_ranks, with_check
 from lightning_devcheck._run.spool import save, saved
 from lightning_devcheck._simulate import simulate_cuda
 from lightning_devcheck._simulate.host_reads import NO_VALUES
 from lightning_devcheck._simulate.patch import Patches
 
-NAMESPACES = ("lightning.pytorch", "pytorch_lightning")
 LOGGERS = (*NAMESPACES, "lightning.fabric", "lightning_fabric")
 # modules whose warnings are hints about a run that is short on purpose
 HINTS = r"(pytorch_lightning|lightning|lightning_fabric|lightning_utilities)\."
@@ -121,7 +120,7 @@ def preflight(
         tempfile.TemporaryDirectory() as name,
         _as_it_was(),
         simulate_cuda(devices, values=values),
-        Patches([forked_ranks(Path(name), timeout_s)]),
+        Patches(explaining_ranks(Path(name), timeout_s)),
     ):
         folder, module = Path(name), copied
         try:
@@ -136,14 +135,8 @@ def preflight(
 
 
 def _fit(module: Any, data: Any, steps: int, folder: Path, options: dict[str, Any]) -> None:
-    callbacks = options.pop("callbacks", None) or []
-    callbacks = list(callbacks) if isinstance(callbacks, (list, tuple)) else [callbacks]
-    check = next((c for c in callbacks if isinstance(c, DeviceCheck)), None)
-    if check is None:
-        check = DeviceCheck("ignore", every_n_steps=1, explain=False)
-        callbacks.append(check)
     limits = {"limit_train_batches": steps, "limit_val_batches": steps}
-    callbacks += [Collector(check, folder), _progress(module, steps)]
+    callbacks = [*with_check(options.pop("callbacks", None), folder), _Progress(steps)]
     trainer = _namespace(module).Trainer(**{**QUIET, **limits, "accelerator": "gpu", **options, "callbacks": callbacks})
     trainer.fit(module, **_loaders(module, data, steps))
 
@@ -186,9 +179,8 @@ def _copied(model: torch.nn.Module) -> torch.nn.Module:
 
 def _namespace(module: torch.nn.Module) -> Any:
     """The Lightning package whose Trainer takes this module."""
-    bases = {f"{cls.__module__}.{cls.__qualname__}" for cls in type(module).__mro__}
-    found = [name for name in NAMESPACES if f"{name}.core.module.LightningModule" in bases]
-    return importlib.import_module(found[0]) if found else None
+    fitting = (found for found in namespaces() if isinstance(module, found.LightningModule))
+    return next(fitting, None)
 
 
 def _loaders(module: Any, data: Any, steps: int) -> dict[str, Any]:
@@ -235,8 +227,6 @@ def _forked(strategy: Any) -> Any:
 @contextlib.contextmanager
 def _as_it_was() -> Iterator[None]:
     """Put back what a run of a Trainer changes in this process, and keep Lightning's hints out of sight."""
-    from lightning_devcheck._compat import isolate_rng  # imports Lightning
-
     environment = dict(os.environ)
     levels = {name: logging.getLogger(name).level for name in LOGGERS}
     with isolate_rng(), warnings.catch_warnings():
@@ -253,20 +243,21 @@ def _as_it_was() -> Iterator[None]:
             os.environ.update(environment)
 
 
-def _progress(module: torch.nn.Module, steps: int) -> Any:
-    """A callback that tells how far a long run is."""
-    base: Any = _namespace(module).Callback
-    start = time.monotonic()
+class _Progress(Callback):
+    """Tells how far a long run is."""
 
-    class Progress(base):  # type: ignore[misc]
-        def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
-            elapsed = time.monotonic() - start
-            if elapsed > SILENT_S and trainer.is_global_zero:
-                print(f"preflight: training step {batch_idx + 1} of {steps}, {elapsed:.0f} s", file=sys.stderr)
+    def __init__(self, steps: int) -> None:
+        super().__init__()
+        self._steps = steps
+        self._start = time.monotonic()
 
-        def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
-            elapsed = time.monotonic() - start
-            if elapsed > SILENT_S and trainer.is_global_zero:
-                print(f"preflight: validation, {elapsed:.0f} s", file=sys.stderr)
+    def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        self._say(trainer, f"training step {batch_idx + 1} of {self._steps}")
 
-    return Progress()
+    def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
+        self._say(trainer, "validation")
+
+    def _say(self, trainer: Any, stage: str) -> None:
+        elapsed = time.monotonic() - self._start
+        if elapsed > SILENT_S and trainer.is_global_zero:
+            print(f"preflight: {stage}, {elapsed:.0f} s", file=sys.stderr)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -14,6 +14,7 @@ import torch.multiprocessing as mp
 
 from lightning_devcheck._simulate.arguments import tensors_in
 from lightning_devcheck._simulate.compat import end_openmp_threads, keep_one_thread
+from lightning_devcheck._simulate.patch import Change
 from lightning_devcheck._simulate.tensor.simulated import SimulatedTensor
 
 COLLECTIVES = ["all_reduce", "broadcast", "reduce", "all_gather", "all_gather_into_tensor", "gather", "scatter"]
@@ -23,12 +24,9 @@ COLLECTIVES += ["send", "recv", "isend", "irecv"]
 PATIENCE = timedelta(minutes=5)
 
 
-def distributed_stand_ins() -> Iterable[tuple[Any, str, Any]]:
+def distributed_stand_ins() -> Iterator[Change]:
     """What to replace: owner, attribute and stand-in."""
-    start_processes = _forked(mp.start_processes)
-    yield mp, "start_processes", start_processes
-    # the module, which the function of the same name hides: `torch.multiprocessing.spawn` calls its own
-    yield sys.modules[mp.start_processes.__module__], "start_processes", start_processes
+    yield from start_stand_ins(_forked)
     if not dist.is_available():
         return
     nccl_groups: set[str] = set()
@@ -44,6 +42,18 @@ def distributed_stand_ins() -> Iterable[tuple[Any, str, Any]]:
     # only under the public name: torch's own object collectives hand CPU tensors to gloo, and may
     for name in COLLECTIVES:
         yield dist, name, _collective(getattr(dist, name), nccl_groups)
+
+
+def start_stand_ins(change: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Iterator[Change]:
+    """Replace ``start_processes`` under both its names.
+
+    Args:
+        change: Makes the stand-in of what stands there.
+    """
+    start_processes = change(mp.start_processes)
+    yield mp, "start_processes", start_processes
+    # the module, which the function of the same name hides: `torch.multiprocessing.spawn` calls its own
+    yield sys.modules[start_processes.__module__], "start_processes", start_processes
 
 
 def _forked(original: Callable[..., Any]) -> Callable[..., Any]:
