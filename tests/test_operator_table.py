@@ -26,7 +26,7 @@ EXEMPT = {
     "METHODS": "methods of a tensor, likewise",
     "COLLECTIVES": "functions of torch.distributed",
     "MODULES": "functions of torch's modules that are refused",
-    "MAKERS": "functions of torch.nested",
+    "NESTING": "functions of torch.nested",
     "PARTS": "names of the parts of a sparse tensor",
     "_nvtx": "functions of torch.cuda.nvtx",
     "_index": "an argument's name",

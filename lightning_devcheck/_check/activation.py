@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 VARIABLE = "LIGHTNING_DEVCHECK"
-ACTIONS: dict[str, Any] = {"1": "raise", "raise": "raise", "warn": "warn"}
+BY_VALUE: dict[str, Any] = {"1": "raise", "raise": "raise", "warn": "warn"}
 NAMESPACES = ("lightning.pytorch", "pytorch_lightning")
 STAGES = ("fit", "validate", "test", "predict")
 
@@ -42,11 +42,11 @@ def _action() -> Any:
     value = os.environ.get(VARIABLE, "")
     if value in ("", "0"):
         return None
-    if value not in ACTIONS:
+    if value not in BY_VALUE:
         raise ValueError(
             f"{VARIABLE}={value!r} is not a known action; use one of 'raise', 'warn', '1', or '0' for off."
         )
-    return ACTIONS[value]
+    return BY_VALUE[value]
 
 
 def _check_during(trainer_class: Any, stage: str) -> None:

@@ -1,4 +1,4 @@
-"""The processes of a run stop together, so that none is left in a collective by one that stopped."""
+"""The processes of a run stop together: none is left in a collective by one that stopped."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from lightning_devcheck._report.errors import DeviceCheckWarning, DeviceMismatch
 from lightning_devcheck._report.records import Finding
 from lightning_devcheck._report.report import Report, merge_reports, write_text
 
-PATIENCE = timedelta(seconds=5)
+# how long a process waits for the others to say an error
+SAYING = timedelta(seconds=5)
 # how often a process looks whether another one has posted an error
 POLL_S = 0.5
 # how often one that has posted looks whether all have taken notice
@@ -35,27 +36,29 @@ log = logging.getLogger("lightning_devcheck")
 class Agreement:
     """Tells every process of an error that one of them found, before any of them goes on.
 
-    It talks over a gloo group of its own, on CPU tensors: the device under suspicion may be the very one that the run's
-    own process group needs, no device is made to wait, and the program's collectives stay in their order.
+    It talks over a gloo group of its own, on CPU tensors: the device under suspicion may be the
+    very one that the run's own process group needs, no device is made to wait, and the program's
+    collectives stay in their order.
     """
 
     def __init__(self) -> None:
         self._group: Any = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave the process group behind: it cannot be pickled, and means nothing in another process."""
+        """Leave the process group behind: it means nothing in another process."""
         return {"_group": None}
 
     def reach(self, report: Report) -> Report:
         """Give every process the reports of all, if one has an error; else each its own.
 
-        Every process must call it at the same backward (`can_agree`). It costs one all-reduce of one number, and one
-        gather of the reports where there is an error.
+        Every process must call it at the same backward (`can_agree`). It costs one all-reduce of
+        one number, and one gather of the reports where there is an error.
         """
         try:
             return self._exchange(report)
         except RuntimeError:
-            # another process has ended, for a reason of its own or one that it has posted: so will this one
+            # another process has ended, for a reason of its own or one that it has posted: so will
+            # this one
             log.debug("an agreement was broken off", exc_info=True)
             return report
 
@@ -71,12 +74,12 @@ class Agreement:
         return merge_reports(map(Report.from_dict, reports))
 
     def wait(self) -> None:
-        """Wait until every process has come here: a launcher ends all of them as soon as the first has failed.
+        """Wait until every process is here: a launcher ends all when the first has failed.
 
         Called after an agreement on an error, by all processes.
         """
         try:
-            dist.monitored_barrier(self._group, timeout=PATIENCE)
+            dist.monitored_barrier(self._group, timeout=SAYING)
         except RuntimeError:  # another one is gone, or has no more to say
             return
 
@@ -84,9 +87,9 @@ class Agreement:
 class Notice:
     """Word of an error between processes that must not wait for each other.
 
-    The first process to post an error is heard by all, by a thread of each that looks into the run's store, so that
-    even one that waits in a collective of the program's can say the report. Without an error nobody waits, and the
-    processes talk over no process group.
+    The first process to post an error is heard by all, by a thread of each that looks into the
+    run's store, so that even one that waits in a collective of the program's can say the report.
+    Without an error nobody waits, and the processes talk over no process group.
 
     Args:
         store: The store of the run's processes.
@@ -109,7 +112,7 @@ class Notice:
         return type(None), ()
 
     def post(self, report: Report) -> Report:
-        """Tell all processes of a report with errors, say it, and wait until each has said it, but not for long.
+        """Tell all processes of a report with errors, and wait a while until each has said it.
 
         Returns:
             The report that was posted first, which may be another process's.
@@ -121,15 +124,16 @@ class Notice:
         return posted
 
     def wait(self) -> None:
-        """Wait until every process has said the report: a launcher ends all as soon as the first has failed."""
-        limit = time.monotonic() + PATIENCE.total_seconds()
+        """Wait until all have said the report: a launcher ends all when the first has failed."""
+        limit = time.monotonic() + SAYING.total_seconds()
         told = 0
         try:
             while told < self._world_size and time.monotonic() < limit:
                 time.sleep(TELL_S)
                 told = self._store.add("told", 0)
         except Exception:
-            # the process that keeps the store has ended, or the launcher ends this one: no reason to wait on
+            # the process that keeps the store has ended, or the launcher ends this one: no reason
+            # to wait on
             log.debug("waiting for other processes ended", exc_info=True)
 
     def raise_if_told(self) -> None:
@@ -184,15 +188,16 @@ def warn(finding: Finding, text: str) -> None:
     if finding.origin is None:
         warnings.warn(text, DeviceCheckWarning, stacklevel=3)
     else:
-        warnings.warn_explicit(text, DeviceCheckWarning, finding.origin.filename, finding.origin.lineno)
+        line = finding.origin
+        warnings.warn_explicit(text, DeviceCheckWarning, line.filename, line.lineno)
 
 
 def can_agree(trainer: Any) -> bool:
     """Whether several processes run, and this backward itself waits for all of them.
 
-    Then all come to it, and may wait for each other before it. Where gradients are not exchanged in the backward, each
-    process may make as many as it likes: one may leave a batch out or run out of data before the others
-    (``torch.distributed.algorithms.Join``).
+    Then all come to it, and may wait for each other before it. Where gradients are not exchanged in
+    the backward, each process may make as many as it likes: one may leave a batch out or run out of
+    data before the others (``torch.distributed.algorithms.Join``).
     """
     if not are_several(trainer):
         return False
@@ -212,7 +217,10 @@ def can_agree(trainer: Any) -> bool:
 
 
 def open_notice(trainer: Any) -> Notice | None:
-    """Have processes told of an error that cannot be agreed on; None where there is one, or no store to tell it by."""
+    """Have processes told of an error that cannot be agreed on.
+
+    None where there is one process, or no store to tell it by.
+    """
     if not are_several(trainer):
         return None
     if trainer.lightning_module.automatic_optimization and can_agree(trainer):

@@ -15,6 +15,7 @@ from lightning_devcheck._check.arguments import Action, check_arguments, known_r
 from lightning_devcheck._check.check import inspect, inspect_training
 from lightning_devcheck._compat import namespaces, sequence_number
 from lightning_devcheck._observe.expectation import Expectation, of_trainer
+from lightning_devcheck._observe.module_tree import OwnTensors
 from lightning_devcheck._observe.training import optimized_ids, parameter_names
 from lightning_devcheck._report.errors import DeviceMismatchError
 from lightning_devcheck._report.records import Finding
@@ -237,11 +238,23 @@ class DeviceCheck(Callback):
         if self._expectation is None:
             self._expectation = of_trainer(trainer, pl_module)
         optimized = optimized_ids(trainer.optimizers, pl_module)
+        own = OwnTensors(pl_module)
         report = inspect(
-            loss, pl_module, self._expectation, optimized=optimized, before=self._names, allowed=self._allow
+            loss,
+            own,
+            self._expectation,
+            optimized=optimized,
+            before=self._names,
+            allowed=self._allow,
         )
         training = inspect_training(
-            trainer, pl_module, self._expectation, self._names, batch=self._batches, first_node=self._batch_node
+            trainer,
+            own,
+            self._expectation,
+            optimized=optimized,
+            before=self._names,
+            batch=self._batches,
+            first_node=self._batch_node,
         )
         findings = [
             dataclasses.replace(finding, step=trainer.global_step, global_rank=trainer.global_rank)

@@ -11,22 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from lightning_devcheck._compat import owned_tensors
 from lightning_devcheck._judge.backward import Evidence, diagnose
 from lightning_devcheck._judge.training import Seen, judge_training
 from lightning_devcheck._observe.devices import device_of, devices_of
 from lightning_devcheck._observe.expectation import Expectation, declared, learned_from
 from lightning_devcheck._observe.graph import plain_graph, record_graph, record_tensor
-from lightning_devcheck._observe.module_tree import attribute_of, spell_path, tensors_of
+from lightning_devcheck._observe.module_tree import OwnTensors, attribute_of, tensors_of
 from lightning_devcheck._observe.training import (
     kept_graphs,
     moved_states,
-    optimized_ids,
-    parameter_names,
     replaced_parameters,
 )
 from lightning_devcheck._observe.unregistered import unregistered
-from lightning_devcheck._report.records import Finding, GraphRecord, Origin, TensorRecord
+from lightning_devcheck._report.records import Finding, Origin, TensorRecord
 from lightning_devcheck._report.report import Report
 from lightning_devcheck._source.files import attribute_origin, method_line, move_line
 from lightning_devcheck._source.naming import leaf_line
@@ -77,17 +74,20 @@ def check_devices(
         ['loss-device']
     """
     if not isinstance(loss, torch.Tensor):
-        kind = type(loss).__name__
-        raise TypeError(f"check_devices(loss={loss!r}): loss is a {kind}; pass the tensor you call .backward() on.")
+        raise TypeError(
+            f"check_devices(loss={loss!r}): loss is a {type(loss).__name__}; pass the tensor you call .backward() on."
+        )
     if not isinstance(module, torch.nn.Module):
-        kind = type(module).__name__
-        raise TypeError(f"check_devices(module={module!r}): module is a {kind}; a torch.nn.Module is needed.")
+        raise TypeError(
+            f"check_devices(module={module!r}): module is a {type(module).__name__}; a torch.nn.Module is needed."
+        )
     expectation = None if expected is None else _expectation(expected)
     frame = sys._getframe(1)
-    report = inspect(loss, module, expectation, strict=False, frame=frame)
+    own = OwnTensors(module)
+    report = inspect(loss, own, expectation, strict=False, frame=frame)
     if report.ok:
         return report
-    here = next(iter(sorted(devices_of(owned_tensors(module)[0]), key=str)), None)
+    here = min(devices_of(own.parameters), key=str, default=None)
     caller = _caller(frame, module)
     findings = [caller.in_its_words(finding, here) for finding in report.findings]
     return replace(report, findings=tuple(findings))
@@ -95,9 +95,9 @@ def check_devices(
 
 def _expectation(expected: Any) -> Expectation:
     """The devices that the caller names."""
-    one = isinstance(expected, (str, torch.device))
-    several = expected if isinstance(expected, Iterable) else [expected]
-    devices = [expected] if one else list(several)
+    devices = [expected]
+    if isinstance(expected, Iterable) and not isinstance(expected, str):
+        devices = list(expected)
     if not devices:
         raise ValueError(f"check_devices(expected={expected!r}): name a device, or None for the parameters' own.")
     if not all(isinstance(device, (str, torch.device)) for device in devices):
@@ -117,7 +117,7 @@ def _caller(frame: FrameType, module: torch.nn.Module) -> Caller:
 
 def inspect(
     loss: torch.Tensor,
-    module: torch.nn.Module,
+    own: OwnTensors,
     expectation: Expectation | None,
     *,
     optimized: frozenset[int] | None = None,
@@ -130,7 +130,7 @@ def inspect(
 
     Args:
         loss: The loss.
-        module: The module that is trained.
+        own: The tensors of the module that is trained.
         expectation: Where things belong; None: where the parameters are.
         optimized: The ids of the parameters that an optimizer holds, where that is known.
         before: The parameters' names when the optimizers were made, by id.
@@ -139,7 +139,7 @@ def inspect(
         frame: The frame that asks, whose variables may hold what the module does not.
     """
     start = perf_counter()
-    parameters, buffers = owned_tensors(module)
+    parameters, buffers = own.parameters, own.buffers
     devices = devices_of(parameters)
     if expectation is None:
         expectation = learned_from(parameters, devices)
@@ -148,9 +148,7 @@ def inspect(
         if leaves and leaves <= set(map(id, parameters)) and (not optimized or leaves <= optimized):
             tensors = len(parameters) + len(buffers) + len(leaves) + 1
             return _report((), tensors, num_nodes, start, expectation.not_checked)
-    named = (*module.named_parameters(), *module.named_buffers())
-    own = {id(tensor): spell_path(module, name) for name, tensor in named}
-    names = _Names(module, expectation, own, optimized, frame)
+    names = _Names(own, expectation, optimized, frame)
     evidence = _observe(loss, names, before, strict, frozenset(allowed))
     graph = evidence.graph
     tensors = len(evidence.parameters) + len(graph.leaves) + 1
@@ -160,10 +158,11 @@ def inspect(
 
 def inspect_training(
     trainer: Any,
-    module: Any,
+    own: OwnTensors,
     expectation: Expectation,
-    before: Mapping[int, str],
     *,
+    optimized: frozenset[int],
+    before: Mapping[int, str],
     batch: int,
     first_node: int,
 ) -> list[Finding]:
@@ -171,22 +170,21 @@ def inspect_training(
 
     Args:
         trainer: The Trainer, whose optimizers are looked at.
-        module: The LightningModule.
+        own: The tensors of the LightningModule.
         expectation: Where things belong; nothing is judged where parameters are sharded.
+        optimized: The ids of the parameters that an optimizer holds.
         before: The parameters' names when the optimizers were made, by id.
         batch: The batch of this fit, counted from 1.
         first_node: The number of the first graph node of this batch.
     """
     if expectation.sharded:
         return []
-    optimizers = trainer.optimizers
-    optimized = optimized_ids(optimizers, module)
-    seen: list[Seen] = [*replaced_parameters(before, module, optimized)]
+    seen: list[Seen] = [*replaced_parameters(before, own, optimized)]
     if batch <= MAX_BATCH:
-        seen += moved_states(optimizers, parameter_names(module))
+        seen += moved_states(trainer.optimizers, own)
     # with manual optimization the losses of several batches may be kept for one backward
-    if 1 < batch <= MAX_BATCH and module.automatic_optimization:
-        seen += kept_graphs(module, first_node)
+    if 1 < batch <= MAX_BATCH and trainer.lightning_module.automatic_optimization:
+        seen += kept_graphs(own, first_node)
     return judge_training(seen, expectation)
 
 
@@ -195,18 +193,16 @@ class _Names:
     """What tensors are called; what is not the module's own is looked for when it is met.
 
     Attributes:
-        module: The module that is trained.
+        own: The tensors of the module that is trained.
         expectation: Where things belong.
-        own: The names of the module's parameters and buffers, by id.
         optimized: The ids of the parameters that an optimizer holds, where that is known.
         frame: The frame that asks.
         foreign: The names and lines of other tensors, by id.
         trained: The names of leaves from outside the module that an optimizer holds.
     """
 
-    module: torch.nn.Module
+    own: OwnTensors
     expectation: Expectation
-    own: Mapping[int, str]
     optimized: frozenset[int] | None
     frame: FrameType | None
     foreign: dict[int, tuple[str, Origin | None]] = field(default_factory=dict)
@@ -215,10 +211,10 @@ class _Names:
     def of_leaf(self, leaf: torch.Tensor) -> tuple[str, bool]:
         """Name a leaf, and tell whether it is the module's own."""
         key = id(leaf)
-        if key in self.own:
-            return self.own[key], True
+        if key in self.own.names:
+            return self.own.names[key], True
         if not self.foreign:
-            self.foreign.update(_foreign_names(self.module))
+            self.foreign.update(_foreign_names(self.own.module))
         if key not in self.foreign and device_of(leaf) not in self.expectation.devices:
             known = self.history(leaf)
             self.foreign.update({key: (known.name, known.origin)} if known else {})
@@ -231,15 +227,15 @@ class _Names:
         """Find the name and the line of a tensor that the caller's variables hold."""
         if self.frame is None:
             return None
-        here = next(iter(sorted(self.expectation.devices, key=str)), None)
-        return _caller(self.frame, self.module).history(tensor, here)
+        here = min(self.expectation.devices, key=str, default=None)
+        return _caller(self.frame, self.own.module).history(tensor, here)
 
     def line_of_loss(self, loss: torch.Tensor) -> Origin | None:
         """Find the line that makes a loss which no recorded line made."""
         known = self.history(loss)
         if known is not None:
             return known.origin
-        return leaf_line(type(self.module), "training_step")
+        return leaf_line(type(self.own.module), "training_step")
 
 
 def _observe(
@@ -250,38 +246,34 @@ def _observe(
     allowed: frozenset[str],
 ) -> Evidence:
     """Fill in all that the judge may ask for."""
-    module = names.module
+    own = names.own
     graph = record_graph(loss, names.of_leaf)
-    records = _owned(module)
+    records = _owned(own)
+    before = before or own.names
     optimized = None
     if names.optimized:
         # a parameter that took another's place has a rule of its own
-        known = {**(before or {}), **names.own}
+        known = {**before, **own.names}
         optimized = frozenset(known.get(key, "") for key in names.optimized)
-    late: frozenset[str] = frozenset()
-    if before:
-        late = frozenset(name for key, name in names.own.items() if key not in before)
+    late = frozenset(name for key, name in own.names.items() if key not in before)
     loss_line = None
     # no rule asks for it elsewhere, and reading a caller's variables takes its time
-    if graph.loss.device not in names.expectation.devices or not _reaches(graph):
+    reaches = any(leaf.registered for leaf in graph.leaves)
+    if graph.loss.device not in names.expectation.devices or not reaches:
         loss_line = names.line_of_loss(loss)
     return Evidence(
         graph,
         records,
         names.expectation,
-        origins=_origins(module, names.foreign, records),
+        origins=_origins(own.module, names.foreign, records),
         optimized=optimized,
         late=late,
         strict=strict,
         trained=frozenset(names.trained),
         allowed=allowed,
-        optimizer_line=method_line(type(module), "configure_optimizers") if optimized else None,
+        optimizer_line=method_line(type(own.module), "configure_optimizers") if optimized else None,
         loss_line=loss_line,
     )
-
-
-def _reaches(graph: GraphRecord) -> bool:
-    return any(leaf.registered for leaf in graph.leaves)
 
 
 def _report(
@@ -305,15 +297,13 @@ def _origins(
     return found
 
 
-def _owned(module: torch.nn.Module) -> list[TensorRecord]:
+def _owned(own: OwnTensors) -> list[TensorRecord]:
     """The module's parameters and buffers, but not those of a part that is wholly frozen (a teacher kept elsewhere)."""
     records = []
-    for prefix, part in module.named_modules():
-        own: list[tuple[str, Any]] = [*part.named_parameters(recurse=False), *part.named_buffers(recurse=False)]
-        frozen = [not tensor.requires_grad for _, tensor in own if isinstance(tensor, torch.nn.Parameter)]
-        if own and not (frozen and all(frozen)):
-            base = f"{prefix}." if prefix else ""
-            records += [record_tensor(tensor, spell_path(module, base + name), registered=True) for name, tensor in own]
+    for part in own.parts:
+        trained = [tensor.requires_grad for tensor in part.values() if isinstance(tensor, torch.nn.Parameter)]
+        if any(trained) or not trained:
+            records += [record_tensor(tensor, name, registered=True) for name, tensor in part.items()]
     return records
 
 
@@ -321,9 +311,9 @@ def _foreign_names(module: torch.nn.Module) -> dict[int, tuple[str, Origin | Non
     """Names of tensors in plain attributes, and of the parameters of modules there."""
     found: dict[int, tuple[str, Origin | None]] = {}
     for place in unregistered(module):
-        if isinstance(place.value, torch.Tensor):
-            found[id(place.value)] = (place.name, place.origin)
-        else:
-            for name, parameter in tensors_of(place.value, place.name):
-                found[id(parameter)] = (name, place.origin)
+        held: Iterable[tuple[str, torch.Tensor]] = [(place.name, place.value)]
+        if not isinstance(place.value, torch.Tensor):
+            held = tensors_of(place.value, place.name)
+        for name, tensor in held:
+            found[id(tensor)] = (name, place.origin)
     return found

@@ -10,36 +10,45 @@ import torch
 
 
 def normalize(device: torch.device | str | int) -> torch.device:
-    """Give a device its one spelling: ``cuda`` is ``cuda:<current>``, ``mps`` is ``mps:0``, ``cpu:0`` is ``cpu``."""
+    """Give a device its one spelling: ``cuda`` is ``cuda:<current>``, ``cpu:0`` is ``cpu``."""
     device = torch.device(device)
     if device.type in ("cpu", "meta"):
         return torch.device(device.type)
     if device.index is None:
-        index = torch.cuda.current_device() if device.type == "cuda" and torch.cuda.is_available() else 0
+        index = 0
+        if device.type == "cuda" and torch.cuda.is_available():
+            index = torch.cuda.current_device()
         return torch.device(device.type, index)
     return device
 
 
 # a tensor's device has its index already, so its one spelling never changes
 _spelled = functools.lru_cache(maxsize=64)(normalize)
-PLAIN = (torch.Tensor, torch.nn.Parameter)
-TRUSTED = ("torch.", "lightning_devcheck.")  # packages whose tensor classes say themselves where they are
+OF_TORCH = {torch.Tensor, torch.nn.Parameter}
+# packages whose tensor classes say themselves where they are
+TRUSTED = ("torch.", "lightning_devcheck.")
 
 
 def device_of(tensor: torch.Tensor) -> torch.device:
     """Where a tensor's values are; for a `DTensor`, where this process's shard is."""
-    if type(tensor) in PLAIN:
+    kind = type(tensor)
+    if kind in OF_TORCH:
         return _spelled(tensor.device)
-    if not str(type.__getattribute__(type(tensor), "__module__")).startswith(TRUSTED):
-        return _spelled(torch.Tensor.device.__get__(tensor))  # the user's class may answer anything, or run anything
+    module = type.__getattribute__(kind, "__module__")
+    if not str(module).startswith(TRUSTED):
+        # the user's class may answer anything, or run anything
+        return _spelled(torch.Tensor.device.__get__(tensor))
     local = getattr(tensor, "_local_tensor", None)
-    return _spelled((tensor if local is None else local).device)
+    if local is not None:
+        return _spelled(local.device)
+    return _spelled(tensor.device)
 
 
 def devices_of(tensors: Collection[torch.Tensor]) -> set[torch.device]:
     """Where many tensors are, in half the time of `device_of` for each."""
-    if all(kind in PLAIN for kind in set(map(type, tensors))):
-        return set(map(_spelled, set(map(attrgetter("device"), tensors))))
+    if set(map(type, tensors)) <= OF_TORCH:
+        devices = set(map(attrgetter("device"), tensors))
+        return set(map(_spelled, devices))
     return set(map(device_of, tensors))
 
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Set
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 import torch
 
+from lightning_devcheck._compat import owned_tensors
 from lightning_devcheck._observe.devices import devices_of, normalize
 
+Kind = Literal["whole", "sharded"]
 # By class name along the strategy's bases, so that no Lightning namespace is imported:
 #   whole    every process holds all of the model on its root device
 #   sharded  parameters are views, flat or distributed; leaves of the graph need not be the module's
-STRATEGIES = {
+STRATEGIES: dict[str, Kind] = {
     "SingleDeviceStrategy": "whole",
     "DDPStrategy": "whole",
     "FSDPStrategy": "sharded",
@@ -21,6 +23,10 @@ STRATEGIES = {
     "DeepSpeedStrategy": "sharded",
     "XLAStrategy": "whole",
 }
+
+
+FOREIGN = "strategy.root_device is cpu under a third-party accelerator: learned from the parameters"
+LIGHTNING = ("lightning", "pytorch_lightning", "lightning_fabric")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,20 +48,26 @@ class Expectation:
 
 def learned(module: torch.nn.Module, reason: str = "") -> Expectation:
     """Take the devices that the trainable parameters are on as the expected ones."""
-    parameters = list(module.parameters())
+    parameters, _ = owned_tensors(module)
     return learned_from(parameters, devices_of(parameters), reason)
 
 
-def learned_from(parameters: Collection[torch.Tensor], devices: Set[torch.device], reason: str = "") -> Expectation:
-    """Of all the devices that parameters are on, expect those of the trained ones; where none is trained, all."""
+def learned_from(
+    parameters: Collection[torch.Tensor],
+    devices: Set[torch.device],
+    reason: str = "",
+) -> Expectation:
+    """Expect the devices of the parameters that are trained; where none is, of all."""
     if len(devices) > 1:
-        devices = devices_of([p for p in parameters if p.requires_grad] or parameters)
+        trained = [parameter for parameter in parameters if parameter.requires_grad]
+        devices = devices_of(trained or parameters)
     devices = devices - {torch.device("meta")}
-    reasons = [reason] if reason else []
+    reasons = list(filter(None, [reason]))
     if not devices:
         reasons.append("the module has no materialized parameter: no device to expect")
     elif len(devices) > 1:
-        reasons.append(f"the parameters are on {len(devices)} devices: taken as model parallel, each of them is right")
+        several = f"the parameters are on {len(devices)} devices"
+        reasons.append(f"{several}: taken as model parallel, each of them is right")
     return Expectation(frozenset(devices), not_checked=tuple(reasons))
 
 
@@ -67,42 +79,54 @@ def declared(devices: Iterable[torch.device | str]) -> Expectation:
 def of_trainer(trainer: Any, module: torch.nn.Module) -> Expectation:
     """Read the expectation off a Trainer's strategy."""
     strategy = trainer.strategy
+    name = type(strategy).__name__
     kind = kind_of(strategy)
     if kind is None:
-        return learned(
-            module, f"strategy {type(strategy).__name__} is unknown: devices were learned from the parameters"
-        )
+        reason = f"strategy {name} is unknown: devices were learned from the parameters"
+        return learned(module, reason)
     root = normalize(strategy.root_device)
-    if root.type == "cpu" and _is_foreign(trainer.accelerator) and learned(module).devices != {root}:
-        return learned(
-            module, "strategy.root_device is cpu under a third-party accelerator: learned from the parameters"
-        )
+    here = Expectation(frozenset({root}))
+    if root.type == "cpu" and _is_foreign(trainer.accelerator):
+        found = learned(module, FOREIGN)
+        if found.devices != here.devices:
+            return found
     if kind == "whole":
-        return Expectation(frozenset({root}))
-    offloaded = frozenset({torch.device("cpu")}) if _offloads(strategy) or _keeps_parts_on_cpu(module) else frozenset()
-    note = f"{type(strategy).__name__} shards parameters: which leaf belongs to the module is not checked"
-    return Expectation(frozenset({root}), offloaded, sharded=True, not_checked=(note,))
+        return here
+    note = f"{name} shards parameters: which leaf belongs to the module is not checked"
+    here = replace(here, sharded=True, not_checked=(note,))
+    if _offloads(strategy) or _keeps_parts_on_cpu(module):
+        return replace(here, parameter_devices=frozenset({torch.device("cpu")}))
+    return here
 
 
-def kind_of(strategy: Any) -> str | None:
-    """How a strategy places a model, in the words of `STRATEGIES`; None for one that is not known."""
-    return next((STRATEGIES[c.__name__] for c in type(strategy).__mro__ if c.__name__ in STRATEGIES), None)
+def kind_of(strategy: Any) -> Kind | None:
+    """Say how a strategy places a model, as `STRATEGIES` does; None for an unknown one."""
+    for cls in type(strategy).__mro__:
+        if cls.__name__ in STRATEGIES:
+            return STRATEGIES[cls.__name__]
+    return None
 
 
 def _is_foreign(accelerator: Any) -> bool:
     """Whether an accelerator is not one of Lightning's own (whose root device is right)."""
-    return type(accelerator).__module__.partition(".")[0] not in ("lightning", "pytorch_lightning", "lightning_fabric")
+    package = type(accelerator).__module__.partition(".")[0]
+    return package not in LIGHTNING
 
 
 def _offloads(strategy: Any) -> bool:
     """Whether a sharding strategy keeps parameters on the CPU between uses."""
-    if getattr(getattr(strategy, "cpu_offload", None), "offload_params", False):
+    cpu_offload = getattr(strategy, "cpu_offload", None)
+    if getattr(cpu_offload, "offload_params", False):
         return True
     config = getattr(strategy, "config", None)  # DeepSpeed
-    stage = config.get("zero_optimization", {}) if isinstance(config, dict) else {}
+    if not isinstance(config, dict):
+        return False
+    stage = config.get("zero_optimization", {})
     return bool(stage.get("offload_param") or stage.get("offload_optimizer"))
 
 
 def _keeps_parts_on_cpu(module: torch.nn.Module) -> bool:
-    """Whether a part of a distributed parameter is on the CPU: FSDP 2 is told to offload module by module."""
-    return any(type(p).__name__ == "DTensor" and p.device.type == "cpu" for p in module.parameters())
+    """Tell whether parts of parameters are on the CPU: FSDP 2 offloads module by module."""
+    parameters, _ = owned_tensors(module)
+    parts = (parameter for parameter in parameters if type(parameter).__name__ == "DTensor")
+    return any(part.device.type == "cpu" for part in parts)

@@ -1,16 +1,15 @@
 """The graph behind a loss: its leaves, and the edges where the device changes.
 
-NOTE [Freeing a walked graph]
-A graph node that Python has touched keeps its Python object for life, and those are freed by recursion in C: a chain
-of about 42,000 walked nodes kills the process when its loss goes away (torch 2.13; an unwalked graph of any depth is
-freed in a loop). So a walk touches at most `MAX_NODES` inner nodes, nearest to the loss first, and says what it did not
-reach.
+NOTE [Freeing a walked graph] A graph node that Python has touched keeps its Python object for life,
+and those are freed by recursion in C: a chain of about 42,000 walked nodes kills the process when
+its loss goes away (torch 2.13; an unwalked graph of any depth is freed in a loop). So a walk
+touches at most `MAX_NODES` inner nodes, nearest to the loss first, and says what it did not reach.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from operator import attrgetter
 from typing import Any
 
@@ -25,11 +24,16 @@ from lightning_devcheck._source.files import user_lines
 MAX_NODES = 10_000
 # Lightning divides and scales the loss: the user's own line is a few nodes below
 MAX_TOP = 10
-# graph nodes that copy between devices; Functions written in Python are looked at as well
-COPIES = {"ToCopyBackward0", "CopyBackwards", "CopySlices"}
-COMPILED = "CompiledFunctionBackward"
-HIDING = {"CheckpointFunctionBackward": "a reentrant checkpoint hides the parameters used inside"}
-OPAQUE = {COMPILED, *HIDING}
+# graph nodes that may copy between devices; Functions written in Python are looked at as well
+COPYING = {"ToCopyBackward0", "CopyBackwards", "CopySlices"}
+# graph nodes that hide others, and what is not seen for that
+HIDING = {
+    "CheckpointFunctionBackward": "a reentrant checkpoint hides the parameters used inside",
+}
+COMPILED = "compiled regions are one graph node each: devices inside are not seen"
+HIDING["CompiledFunctionBackward"] = COMPILED
+Name = Callable[[torch.Tensor], tuple[str, bool]]
+Users = Mapping[Any, Any]
 
 
 def walk(root: Any, max_nodes: int = MAX_NODES) -> tuple[list[Any], list[Any], bool]:
@@ -55,19 +59,21 @@ def walk(root: Any, max_nodes: int = MAX_NODES) -> tuple[list[Any], list[Any], b
 
 
 def plain_graph(loss: torch.Tensor) -> tuple[int, set[int]]:
-    """The number of nodes and the ids of the leaves of a graph; without leaves where it needs a closer look."""
+    """Count a graph's nodes and list its leaves' ids; no leaves where it needs a closer look."""
     root = loss.grad_fn
     if root is None:
         return 0, set()
     nodes, leaves, complete = walk(root)
     kinds = set(map(type, nodes))
-    opaque = not complete or any(kind.__name__ in OPAQUE for kind in kinds)
-    if opaque or any(True for node in _movers(nodes, kinds) for _ in _moves(node, {})):
+    if not complete or _hidden(kinds):
         return 0, set()
-    return len(nodes) + len(leaves), set(map(id, map(attrgetter("variable"), leaves)))
+    if any(True for _ in _crossings(nodes, kinds, {})):
+        return 0, set()
+    tensors = map(attrgetter("variable"), leaves)
+    return len(nodes) + len(leaves), set(map(id, tensors))
 
 
-def record_graph(loss: torch.Tensor, name_of: Callable[[torch.Tensor], tuple[str, bool]]) -> GraphRecord:
+def record_graph(loss: torch.Tensor, name_of: Name) -> GraphRecord:
     """Walk the graph behind a loss and write down what was seen; nothing of the graph is kept.
 
     Args:
@@ -76,45 +82,47 @@ def record_graph(loss: torch.Tensor, name_of: Callable[[torch.Tensor], tuple[str
     """
     root = loss.grad_fn
     if root is None:
-        itself = (record_tensor(loss, *name_of(loss)),) if loss.requires_grad else ()
-        return GraphRecord(record_tensor(loss, "loss"), itself)
+        itself = []
+        if loss.requires_grad:
+            itself.append(record_tensor(loss, *name_of(loss)))
+        return GraphRecord(record_tensor(loss, "loss"), tuple(itself))
     nodes, leaves, complete = walk(root)
-    movers = _movers(nodes, set(map(type, nodes)))
-    users = {child: node for node in reversed(nodes) for child, _ in node.next_functions}
-    hidden = {reason for kind, reason in HIDING.items() for node in nodes if type(node).__name__ == kind}
+    kinds = set(map(type, nodes))
+    hidden = _hidden(kinds)
     if not complete:
         hidden.add(f"the graph goes on behind the {MAX_NODES:,} nodes nearest to the loss")
-    if any(type(node).__name__ == COMPILED for node in nodes):
-        hidden.add("compiled regions are one graph node each: devices inside are not seen")
-    return GraphRecord(
-        loss=record_tensor(loss, "loss", trace=next(filter(None, map(trace_of, nodes[:MAX_TOP])), ())),
-        leaves=tuple(_leaf(leaf.variable, users[leaf], name_of) for leaf in leaves),
-        crossings=tuple(crossing for node in movers for crossing in _moves(node, users)),
-        num_nodes=len(nodes) + len(leaves),
-        not_checked=tuple(sorted(hidden)),
-    )
+    users = {child: node for node in reversed(nodes) for child, _ in node.next_functions}
+    traces = filter(None, map(trace_of, nodes[:MAX_TOP]))
+    record = record_tensor(loss, "loss", trace=next(traces, ()))
+    records = []
+    for leaf in leaves:
+        tensor, user = leaf.variable, users[leaf]
+        named = name_of(tensor)
+        records.append(record_tensor(tensor, *named, trace_of(user), operator_of(user)))
+    crossings = tuple(_crossings(nodes, kinds, users))
+    num_nodes = len(nodes) + len(leaves)
+    return GraphRecord(record, tuple(records), crossings, num_nodes, tuple(sorted(hidden)))
 
 
-def _leaf(tensor: torch.Tensor, user: Any, name_of: Callable[[torch.Tensor], tuple[str, bool]]) -> TensorRecord:
-    """Write a leaf down, with the operator that took it and the line of that."""
-    return record_tensor(tensor, *name_of(tensor), trace=trace_of(user), operator=operator_of(user))
+def _hidden(kinds: Iterable[type]) -> set[str]:
+    """Say what nodes of these types hide."""
+    reasons = (HIDING.get(kind.__name__) for kind in kinds)
+    return set(filter(None, reasons))
 
 
 def record_tensor(
-    tensor: torch.Tensor, name: str, registered: bool = False, trace: tuple[Origin, ...] = (), operator: str = ""
+    tensor: torch.Tensor,
+    name: str,
+    registered: bool = False,
+    trace: tuple[Origin, ...] = (),
+    operator: str = "",
 ) -> TensorRecord:
     """Write a tensor down."""
-    lazy = torch.nn.parameter.is_lazy(tensor)
-    return TensorRecord(
-        name=name,
-        device=device_of(tensor),
-        dtype=tensor.dtype,
-        shape=None if lazy else tuple(tensor.shape),
-        registered=registered,
-        is_parameter=isinstance(tensor, torch.nn.Parameter),
-        trace=trace,
-        operator=operator,
-    )
+    shape = None
+    if not torch.nn.parameter.is_lazy(tensor):
+        shape = tuple(tensor.shape)
+    own = registered, isinstance(tensor, torch.nn.Parameter)
+    return TensorRecord(name, device_of(tensor), tensor.dtype, shape, *own, trace, operator)
 
 
 def trace_of(node: Any) -> tuple[Origin, ...]:
@@ -124,50 +132,83 @@ def trace_of(node: Any) -> tuple[Origin, ...]:
 
 
 def operator_of(node: Any) -> str:
-    """The operator that made a node: ``mse_loss`` for ``MseLossBackward0``, ``Round`` for the user's ``Round``."""
+    """Name the operator that made a node, ``mse_loss`` for ``MseLossBackward0``.
+
+    A Function of the user's has its own name.
+    """
     name, numbered = re.subn(r"Backward\d+$", "", type(node).__name__)
     if numbered:  # torch's own; a Function of the user's has no number
         return re.sub(r"(?<=[a-z\d])(?=[A-Z])", "_", name).lower()
-    return "" if isinstance(node, AccumulateGrad) else name.removesuffix("Backward")
+    if isinstance(node, AccumulateGrad):
+        return ""
+    return name.removesuffix("Backward")
 
 
-def _movers(nodes: Iterable[Any], kinds: Iterable[type]) -> Iterable[Any]:
-    """The nodes that may change the device; ``kinds`` has each type of theirs once."""
+def _crossings(nodes: Iterable[Any], kinds: Iterable[type], users: Users) -> Iterator[Crossing]:
+    """Find where the device changes.
+
+    Args:
+        nodes: The nodes.
+        kinds: Each type of theirs once.
+        users: The node that takes each node's result.
+    """
+    moving = set(filter(_may_move, kinds))
+    if moving:
+        for node in nodes:
+            if type(node) in moving:
+                yield from _crossings_at(node, users)
+
+
+def _may_move(kind: type) -> bool:
     custom = torch.autograd.function.BackwardCFunction
-    moving = {kind for kind in kinds if kind.__name__ in COPIES or issubclass(kind, custom)}
-    return [node for node in nodes if type(node) in moving] if moving else []
+    return kind.__name__ in COPYING or issubclass(kind, custom)
 
 
-def _moves(node: Any, users: Mapping[Any, Any]) -> Iterable[Crossing]:
-    """The device changes at one node; ``users`` has the node that takes each node's result."""
-    declared = getattr(node, "source_device", None), getattr(node, "target_device", None)
+def _crossings_at(node: Any, users: Users) -> Iterator[Crossing]:
+    source, target = getattr(node, "source_device", None), getattr(node, "target_device", None)
     children = [child for child, _ in node.next_functions if child is not None]
-    if declared[0] is not None and declared[1] is not None:
-        pairs = dict.fromkeys([declared], next(iter(children), None))
+    if source is not None and target is not None:
+        moves = {(source, target): next(iter(children), None)}
     else:
         here = node_device(node)
-        pairs = {(_named(child), _named(node)): child for child in children if node_device(child) != here}
-    for (source, target), child in pairs.items():
-        if source is not None and target is not None and normalize(source) != normalize(target):
-            ends = normalize(source), normalize(target)
-            yield Crossing(*ends, type(node).__name__, trace_of(node), _around(child, node, users, *ends))
+        moves = {}
+        for child in children:
+            if node_device(child) != here:
+                moves[_result_device(child), _result_device(node)] = child
+    for (source, target), child in moves.items():
+        if source is None or target is None:
+            continue
+        source, target = normalize(source), normalize(target)
+        if source != target:
+            kind = type(node).__name__
+            around = _around(child, node, users.get(node), source, target)
+            yield Crossing(source, target, kind, trace_of(node), around)
 
 
 def _around(
-    before: Any, node: Any, users: Mapping[Any, Any], source: torch.device, target: torch.device
+    before: Any,
+    node: Any,
+    after: Any,
+    source: torch.device,
+    target: torch.device,
 ) -> tuple[Operator, ...]:
-    """The operators before a move, of the move, and after it."""
-    after = users.get(node)
-    copies = type(node).__name__ == "ToCopyBackward0" or getattr(node, "source_device", None) is not None
-    return (
-        *([Operator(operator_of(before), str(source))] if before is not None and operator_of(before) else []),
-        Operator("to" if copies else operator_of(node)),
-        *([Operator(operator_of(after), str(target))] if after is not None else []),
-    )
+    """Name the operators before a move, of the move, and after it."""
+    found = []
+    name = "" if before is None else operator_of(before)
+    if name:
+        found.append(Operator(name, str(source)))
+    name = operator_of(node)
+    if name == "to_copy" or getattr(node, "source_device", None) is not None:
+        name = "to"
+    found.append(Operator(name))
+    if after is not None:
+        name = operator_of(after)
+        found.append(Operator(name, str(target)))
+    return tuple(found)
 
 
-def _named(node: Any) -> torch.device | None:
-    """The device of a node's result; a simulated device is ``meta`` to the graph, whatever its index."""
+def _result_device(node: Any) -> torch.device | None:
+    """Find where a node's result is; to the graph every simulated device is ``meta``."""
     if isinstance(node, AccumulateGrad):
         return device_of(node.variable)
     device, simulation = node_device(node), active()

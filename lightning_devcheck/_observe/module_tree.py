@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from lightning_devcheck._compat import owned_tensors, tensors_of_part
 from lightning_devcheck._observe.inert import inside, is_a, is_metric, own_attributes, registered
 from lightning_devcheck._source.statements import quoted
 
@@ -16,7 +17,8 @@ from lightning_devcheck._source.statements import quoted
 class ModuleTree:
     """A module and all that it registers, each module once, those nearest to the root first.
 
-    Parallel lists rather than a tuple per module: thousands of new tuples would set off the garbage collector.
+    Parallel lists rather than a tuple per module: thousands of new tuples would set off the garbage
+    collector.
 
     Attributes:
         modules: The modules, the root first.
@@ -56,6 +58,40 @@ class ModuleTree:
             parent = self._parents[index]
             found.append((type(self.modules[parent]), self._keys[index]))
             index = parent
+        return found
+
+
+class OwnTensors:
+    """The parameters and buffers of a module and its parts, listed once for a check.
+
+    Their names take five times as long, so they wait until they are asked for.
+
+    Attributes:
+        module: The module.
+        parameters: The parameters, one that is shared as often as it is registered.
+        buffers: The buffers, likewise.
+    """
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        self.module = module
+        self.parameters, self.buffers = owned_tensors(module)
+
+    @functools.cached_property
+    def parts(self) -> list[dict[str, torch.Tensor]]:
+        """What each part holds, by its name as typed, in torch's order."""
+        found = []
+        for prefix, part in self.module.named_modules():
+            start = spell_path(self.module, prefix)
+            held = tensors_of_part(part).items()
+            found.append({start + spell_child(part, key): tensor for key, tensor in held})
+        return found
+
+    @functools.cached_property
+    def names(self) -> dict[int, str]:
+        """The name of each as typed, by its id; of one that is shared the first."""
+        found: dict[int, str] = {}
+        for part in reversed(self.parts):
+            found |= {id(tensor): name for name, tensor in reversed(part.items())}
         return found
 
 

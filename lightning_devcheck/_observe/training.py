@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from lightning_devcheck._compat import node_number, owned_tensors
+from lightning_devcheck._compat import node_number
 from lightning_devcheck._observe.devices import device_of
 from lightning_devcheck._observe.graph import record_tensor
-from lightning_devcheck._observe.module_tree import attribute_of, spell_path
+from lightning_devcheck._observe.module_tree import OwnTensors, attribute_of
 from lightning_devcheck._observe.unregistered import unregistered
 from lightning_devcheck._report.records import Origin, TensorRecord
 from lightning_devcheck._source.files import attribute_origin
@@ -63,10 +63,9 @@ class KeptGraph:
 
 def parameter_names(module: torch.nn.Module) -> dict[int, str]:
     """The name of each parameter as typed, by the parameter's id."""
-    names = {}
-    for name, value in module.named_parameters():
-        names[id(value)] = spell_path(module, name)
-    return names
+    own = OwnTensors(module)
+    ids = map(id, own.parameters)
+    return {key: own.names[key] for key in ids}
 
 
 def optimized_ids(optimizers: Iterable[Any], module: torch.nn.Module) -> frozenset[int]:
@@ -81,28 +80,31 @@ def optimized_ids(optimizers: Iterable[Any], module: torch.nn.Module) -> frozens
 
 
 def replaced_parameters(
-    before: Mapping[int, str], module: torch.nn.Module, optimized: frozenset[int]
+    before: Mapping[int, str],
+    own: OwnTensors,
+    optimized: frozenset[int],
 ) -> Iterator[Replaced]:
     """Parameters in the place of others that an optimizer still holds.
 
     Args:
         before: The parameters' names when the optimizers were made, by id.
-        module: The module that is trained.
+        own: The tensors of the module that is trained.
         optimized: The ids of what the optimizers hold.
     """
-    if before.keys() <= set(map(id, owned_tensors(module)[0])):
+    ids = list(map(id, own.parameters))
+    if before.keys() <= set(ids):
         return  # every one is the module's still: the usual case, without the names
-    now = dict(module.named_parameters())
-    typed = {spell_path(module, name): name for name in now}
+    names = map(own.names.get, ids)
+    now = dict(zip(names, own.parameters, strict=True))
     for key, name in before.items():
-        new = now.get(typed.get(name, ""))
+        new = now.get(name)
         if key not in optimized or new is None:
             continue
         if id(new) != key and id(new) not in optimized:
-            yield Replaced(record_tensor(new, name), _origin_of(module, name))
+            yield Replaced(record_tensor(new, name), _origin_of(own.module, name))
 
 
-def moved_states(optimizers: Iterable[Any], names: Mapping[int, str]) -> Iterator[MovedState]:
+def moved_states(optimizers: Iterable[Any], own: OwnTensors) -> Iterator[MovedState]:
     """Optimizer state away from its parameter; a step counter on the CPU is as it should be."""
     for optimizer in optimizers:
         states = getattr(optimizer, "state", None) or {}
@@ -110,24 +112,25 @@ def moved_states(optimizers: Iterable[Any], names: Mapping[int, str]) -> Iterato
             if not isinstance(parameter, torch.Tensor) or not isinstance(values, dict):
                 continue
             here = device_of(parameter)
-            name = names.get(id(parameter), "a parameter")
             for value in values.values():
                 if not isinstance(value, torch.Tensor) or not value.ndim:
                     continue
                 if device_of(value) != here:
+                    name = own.names.get(id(parameter), "a parameter")
                     yield MovedState(record_tensor(value, name), here)
                     break
 
 
-def kept_graphs(module: torch.nn.Module, first_node: int) -> Iterator[KeptGraph]:
+def kept_graphs(own: OwnTensors, first_node: int) -> Iterator[KeptGraph]:
     """Tensors that the module keeps together with the graph of an earlier batch.
 
     Args:
-        module: The module that is trained.
+        own: The tensors of the module that is trained.
         first_node: The number of the first graph node of this batch.
     """
+    module = own.module
     told: set[str] = set()
-    for name, value, origin in _kept(module):
+    for name, value, origin in _kept(own):
         container = name.partition("[")[0]
         if container in told or not isinstance(value, torch.Tensor):
             continue
@@ -138,12 +141,13 @@ def kept_graphs(module: torch.nn.Module, first_node: int) -> Iterator[KeptGraph]
             yield KeptGraph(container, device_of(value), origin, kept_at)
 
 
-def _kept(module: torch.nn.Module) -> Iterator[tuple[str, Any, Origin | None]]:
+def _kept(own: OwnTensors) -> Iterator[tuple[str, Any, Origin | None]]:
     """What a module keeps that may have a graph: name, value, and the line where that is known."""
-    for place in unregistered(module):
+    for place in unregistered(own.module):
         yield place.name, place.value, place.origin
-    for name, buffer in module.named_buffers():
-        yield spell_path(module, name), buffer, None
+    for buffer in own.buffers:
+        if buffer.grad_fn is not None:
+            yield own.names[id(buffer)], buffer, None
 
 
 def _origin_of(module: torch.nn.Module, name: str) -> Origin | None:

@@ -21,12 +21,12 @@ import torch
 
 from lightning_devcheck._compat import namespaces
 from lightning_devcheck._run.collector import explaining_ranks, save_explained, with_check
-from lightning_devcheck._run.parent import START, VARIABLE, Settings, flush_or_drop
+from lightning_devcheck._run.parent import SETTINGS, START, Settings, flush_or_drop
 from lightning_devcheck._run.spool import saved
 from lightning_devcheck._simulate import simulate_cuda
 from lightning_devcheck._simulate.patch import Change, Patches
 
-OWN = str(Path(__file__).parents[1])
+PACKAGE = str(Path(__file__).parents[1])
 PR_SET_PDEATHSIG = 1  # from linux/prctl.h
 # strategies that share a model out, by the beginning of their name or class
 SHARDING = ("fsdp", "deepspeed", "modelparallel")
@@ -36,7 +36,7 @@ AFTER_FIT = ("validate", "test", "predict")
 
 def main() -> None:
     """Run the script that the command line names; exits as the script does, with 1 for an exception."""
-    settings = Settings(**json.loads(os.environ[VARIABLE]))
+    settings = Settings(**json.loads(os.environ[SETTINGS]))
     _end_with_parent()
     with simulate_cuda(settings.devices, values=settings.values), Patches(_stand_ins(settings)):
         if "LOCAL_RANK" not in os.environ:
@@ -104,7 +104,7 @@ def _without_ours(trace: TracebackType | None) -> TracebackType | None:
         return None
     below = _without_ours(trace.tb_next)
     filename = trace.tb_frame.f_code.co_filename
-    if filename.startswith(OWN) or runpy.__name__ in filename:
+    if filename.startswith(PACKAGE) or runpy.__name__ in filename:
         return below
     return TracebackType(below, trace.tb_frame, trace.tb_lasti, trace.tb_lineno)
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from lightning_devcheck._report.text import location
+from lightning_devcheck._run.parent import POLL_S
 from lightning_devcheck._source.files import user_lines
 
 # how a fault handler writes a frame, innermost first
@@ -22,8 +23,7 @@ FRAME = re.compile(r'^  File "(?P<filename>.+)", line (?P<lineno>\d+) in (?P<fun
 # it writes the main thread last
 THREAD = "(most recent call first):"
 # how long the parent waits for what each process writes when time is up
-PATIENCE_S = 5.0
-POLL_S = 0.05
+DUMP_S = 5.0
 
 
 def note_line_when_asked(step: Callable[[], object], rank: int, folder: Path) -> None:
@@ -79,7 +79,7 @@ def _end_all(processes: list[Any], folder: Path, timeout_s: float) -> str:
 
 def _wait_for(files: list[Path]) -> None:
     """Wait until something stands in each file, but not for ever."""
-    limit = time.monotonic() + PATIENCE_S
+    limit = time.monotonic() + DUMP_S
     while not all(path.exists() and path.stat().st_size for path in files) and time.monotonic() < limit:
         time.sleep(POLL_S)
     time.sleep(POLL_S)  # the first words are there; the others follow at once

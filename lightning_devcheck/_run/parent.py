@@ -15,10 +15,11 @@ from pathlib import Path
 from types import FrameType
 from typing import TextIO
 
-VARIABLE = "LIGHTNING_DEVCHECK_RUN"
+# what carries the settings
+SETTINGS = "LIGHTNING_DEVCHECK_RUN"
 START = "from lightning_devcheck._run.child import main; main()"
 # how long a process may take to end by itself
-PATIENCE_S = 5.0
+END_S = 5.0
 # how long the others may go on once a process has failed; they often fail for the same reason
 GRACE_S = 15.0
 POLL_S = 0.05
@@ -42,7 +43,7 @@ class Settings:
 
     def to_environment(self) -> dict[str, str]:
         """The variable to set."""
-        return {VARIABLE: json.dumps(asdict(self))}
+        return {SETTINGS: json.dumps(asdict(self))}
 
 
 def command(target: Sequence[str], *, as_module: bool) -> list[str]:
@@ -62,7 +63,7 @@ def run_group(
     failed: Callable[[], bool],
     stdout: int | None = None,
 ) -> int:
-    """Run a command and whatever it starts as one group; nothing of it is left when this returns or raises.
+    """Run a command and what it starts as one group, of which nothing is left afterwards.
 
     Args:
         command: The command; it gets an empty standard input.
@@ -78,7 +79,13 @@ def run_group(
         TimeLimitError: If time is up.
         KeyboardInterrupt: After Ctrl-C.
     """
-    process = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=stdout, start_new_session=True)
+    process = subprocess.Popen(
+        command,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=stdout,
+        start_new_session=True,
+    )
     try:
         with _terminated_as_interrupt():
             return _wait(process, timeout_s, failed)
@@ -101,7 +108,7 @@ def _wait(process: subprocess.Popen[bytes], timeout_s: float, failed: Callable[[
 def end_group(process: subprocess.Popen[bytes]) -> None:
     """End a process and all others of its group, kindly and then not."""
     for sign in (signal.SIGTERM, signal.SIGKILL):
-        limit = time.monotonic() + PATIENCE_S
+        limit = time.monotonic() + END_S
         while _signal_group(process.pid, sign) and time.monotonic() < limit:
             process.poll()  # a dead leader that nobody waited for still counts as a member
             time.sleep(POLL_S)
@@ -132,7 +139,7 @@ def _terminated_as_interrupt() -> Iterator[None]:
 
 
 def flush_or_drop(stream: TextIO) -> None:
-    """Write what a standard stream still holds; where that cannot be written, drop it and what comes after it."""
+    """Write what a standard stream still holds; drop it, and what follows, where that fails."""
     try:
         stream.flush()
     except OSError:

@@ -98,17 +98,15 @@ def preflight(
         >>> preflight(BoringModel, torch.randn(4, 2, 32)).ok
         True
     """
-    if type(steps) is not int or steps < 1:
-        raise ValueError(f"preflight(steps={steps!r}): the number of steps is an integer of at least 1.")
-    if type(devices) is not int or devices < 1:
-        raise ValueError(f"preflight(devices={devices!r}): the number of devices is an integer of at least 1.")
+    for name, number in {"steps": steps, "devices": devices}.items():
+        if type(number) is not int or number < 1:
+            raise ValueError(f"preflight({name}={number!r}): the number of {name} is an integer of at least 1.")
     if not isinstance(values, bool):
         raise TypeError(f"preflight(values={values!r}): use True or False.")
     if data is not None and not hasattr(data, "train_dataloader") and not isinstance(data, Iterable):
-        kind = type(data).__name__
         raise TypeError(
             "preflight(data=…): a DataLoader, a LightningDataModule, an iterable of batches or None is needed; this "
-            f"is a {kind}."
+            f"is a {type(data).__name__}."
         )
     if not isinstance(timeout_s, (int, float)) or not timeout_s > 0:
         raise ValueError(f"preflight(timeout_s={timeout_s!r}): the time limit is a number of seconds above 0.")
@@ -143,19 +141,15 @@ def _fit(module: Any, data: Any, steps: int, folder: Path, options: dict[str, An
 
 def _is_explained(error: Exception, module: Any, folder: Path) -> bool:
     """Whether an exception is about devices; its findings are saved where a process has not done so already."""
-    reports = saved(folder)
-    if any(report.errors for report in reports) and _is_from_rank(error):
+    is_saved = any(report.errors for report in saved(folder))
+    # a process that the launcher started has explained its exception itself
+    if is_saved and isinstance(error, (ProcessRaisedException, ProcessExitedException)):
         return True
     report = explain(error, module)
     # raised in the run, it was explained there, while everything was still where it was
-    if report is not None and not any(other.errors for other in reports):
+    if report is not None and not is_saved:
         save(report, folder)
     return report is not None
-
-
-def _is_from_rank(error: Exception) -> bool:
-    """Whether a process that the launcher started has failed: it has explained its exception itself."""
-    return isinstance(error, (ProcessRaisedException, ProcessExitedException))
 
 
 def _checked(module: Any, given: Any) -> Any:

@@ -95,14 +95,14 @@ _refuse("use a tensor", "BFloat16Storage", "BoolStorage", "ByteStorage", "CharSt
 _refuse("use a tensor", "ComplexDoubleStorage", "ComplexFloatStorage", "DoubleStorage")
 _refuse("use a tensor", "FloatStorage", "HalfStorage", "IntStorage", "LongStorage", "ShortStorage")
 # the same in other modules
-COLLECTIVES = ("all_reduce", "all_gather", "broadcast", "reduce", "reduce_scatter", "unique_id")
-COPIES = ("broadcast", "broadcast_coalesced", "reduce_add", "reduce_add_coalesced")
-KERNELS = ("_create_jit_fn", "_create_multi_output_jit_fn")
+NCCL = ("all_reduce", "all_gather", "broadcast", "reduce", "reduce_scatter", "unique_id")
+BROADCASTS = ("broadcast", "broadcast_coalesced", "reduce_add", "reduce_add_coalesced")
+JITERATOR = ("_create_jit_fn", "_create_multi_output_jit_fn")
 MODULES = {
-    "torch.nn.parallel.comm": ((*COPIES, "scatter", "gather"), "use .to()"),
-    "torch.cuda.jiterator": (KERNELS, "write it with torch's operators"),
+    "torch.nn.parallel.comm": ((*BROADCASTS, "scatter", "gather"), "use .to()"),
+    "torch.cuda.jiterator": (JITERATOR, "write it with torch's operators"),
     "torch.cuda.gds": (("GdsFile", "gds_register_buffer", "gds_deregister_buffer"), "use torch.load"),
-    "torch.cuda.nccl": (COLLECTIVES, "use torch.distributed"),
+    "torch.cuda.nccl": (NCCL, "use torch.distributed"),
 }
 
 

@@ -21,7 +21,7 @@ COLLECTIVES = ["all_reduce", "broadcast", "reduce", "all_gather", "all_gather_in
 COLLECTIVES += ["reduce_scatter", "reduce_scatter_tensor", "all_to_all", "all_to_all_single"]
 COLLECTIVES += ["send", "recv", "isend", "irecv"]
 # a rank that waits longer for the others waits for one that has failed or taken another way
-PATIENCE = timedelta(minutes=5)
+LONGEST = timedelta(minutes=5)
 
 
 def distributed_stand_ins() -> Iterator[Change]:
@@ -86,7 +86,7 @@ def _starter(original: Callable[..., Any], nccl_groups: set[str]) -> Callable[..
     @functools.wraps(original)
     def init_process_group(backend: Any = None, *args: Any, **kwargs: Any) -> Any:
         kwargs.pop("device_id", None)
-        kwargs["timeout"] = min(kwargs.get("timeout") or PATIENCE, PATIENCE)
+        kwargs["timeout"] = min(kwargs.get("timeout") or LONGEST, LONGEST)
         wants_nccl = backend is None or "nccl" in str(backend)
         result = original("gloo" if wants_nccl else backend, *args, **kwargs)
         if wants_nccl:

@@ -72,11 +72,12 @@ class FunctionMode(TorchFunctionMode):
             device = next((d for d in map(cuda_device, args) if d is not None), None)
         return device
 
-    def _call(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    def _call(self, func: Any, args: Any, kwargs: dict[str, Any], named: Any = None) -> Any:
         """Call with the tensors' own device as what ``self.options()`` means inside torch."""
         if kwargs.get("out") is not None and func not in READING:
             check_out(args, kwargs["out"])
-        if _is_meta(kwargs.get("device")):
+        named = kwargs.get("device", named)
+        if named is not None and torch.device(named).type == "meta":
             with self._simulation.aiming(Placement.NO_DATA):
                 return func(*args, **kwargs)
         return self._aimed_call(func, args, kwargs)
@@ -132,11 +133,10 @@ class FunctionMode(TorchFunctionMode):
         tensor, *rest = args
         if self._concerns(args, kwargs) or (rest and type(rest[0]) is int):
             return move(tensor, rest, kwargs)
-        named = kwargs.get("device", rest[0] if rest and isinstance(rest[0], (str, torch.device)) else None)
-        if not _is_meta(named):
-            return self._call(func, args, kwargs)
-        with self._simulation.aiming(Placement.NO_DATA):
-            return func(*args, **kwargs)
+        named = None
+        if rest and isinstance(rest[0], (str, torch.device)):
+            named = rest[0]
+        return self._call(func, args, kwargs, named)
 
     def _cuda(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         return SimulatedTensor.cuda(*args, **kwargs)
@@ -257,7 +257,3 @@ def _name_device(error: Exception, index: int) -> None:
         error.args = (text.replace("at meta", f"at cuda:{index}"), *error.args[1:])
     elif "can't assign" in text:
         error.args = (text.replace("torch.meta.", "torch.cuda."), *error.args[1:])
-
-
-def _is_meta(device: Any) -> bool:
-    return device is not None and torch.device(device).type == "meta"

@@ -10,8 +10,9 @@ import torch
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from lightning_devcheck._compat import default_device
+from lightning_devcheck._simulate.api.making import named_device
 from lightning_devcheck._simulate.api.module import become
-from lightning_devcheck._simulate.state import cuda_device, running
+from lightning_devcheck._simulate.state import running
 
 MARK = "_simulated_index"
 
@@ -28,8 +29,7 @@ def _making(original: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(original)
     def make(cls: Any, requires_grad: bool = True, device: Any = None, dtype: Any = None, **kwargs: object) -> Any:
-        wanted = default_device() if device is None else device
-        wanted = torch.device("cuda", wanted) if isinstance(wanted, int) else cuda_device(wanted)
+        wanted = named_device(default_device() if device is None else device)
         made = original(cls, requires_grad, "cpu" if wanted is not None else device, dtype, **kwargs)
         if wanted is not None:
             setattr(made, MARK, running().index_of(wanted))

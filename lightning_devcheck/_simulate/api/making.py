@@ -46,11 +46,18 @@ def maker(func: Maker) -> Maker:
 
     @functools.wraps(func)
     def call(*args: Any, **kwargs: Any) -> Any:
-        named = kwargs.get("device")
-        simulated = type(named) is int or cuda_device(named) is not None
-        return make(func, args, kwargs) if simulated else func(*args, **kwargs)
+        if named_device(kwargs.get("device")) is None:
+            return func(*args, **kwargs)
+        return make(func, args, kwargs)
 
     return call
+
+
+def named_device(value: object) -> torch.device | None:
+    """The CUDA device that an argument ``device`` names, which may be a number, or None."""
+    if type(value) is int:
+        return torch.device("cuda", value)
+    return cuda_device(value)
 
 
 def _device_of(named: Any) -> torch.device | None:

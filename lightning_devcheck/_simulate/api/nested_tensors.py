@@ -8,17 +8,17 @@ from typing import Any
 
 import torch
 
+from lightning_devcheck._simulate.api.making import named_device
 from lightning_devcheck._simulate.arguments import tensors_in
-from lightning_devcheck._simulate.state import cuda_device
 from lightning_devcheck._simulate.tensor.simulated import SimulatedTensor
 
-MAKERS = ("nested_tensor", "as_nested_tensor", "nested_tensor_from_jagged", "narrow")
+NESTING = ("nested_tensor", "as_nested_tensor", "nested_tensor_from_jagged", "narrow")
 REFUSAL = "nested tensors on CUDA are not simulated: pad the tensors to one shape instead"
 
 
 def nested_stand_ins() -> Iterator[tuple[Any, str, Any]]:
     """What to replace: owner, attribute and stand-in."""
-    for name in MAKERS:
+    for name in NESTING:
         if hasattr(torch.nested, name):
             yield torch.nested, name, _refusing(getattr(torch.nested, name))
 
@@ -26,10 +26,9 @@ def nested_stand_ins() -> Iterator[tuple[Any, str, Any]]:
 def _refusing(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def make(*args: object, **kwargs: object) -> Any:
-        named = kwargs.get("device")
         tensors = tensors_in(*args, *kwargs.values())
         simulated = any(isinstance(tensor, SimulatedTensor) for tensor in tensors)
-        if simulated or isinstance(named, int) or cuda_device(named) is not None:
+        if simulated or named_device(kwargs.get("device")) is not None:
             raise NotImplementedError(REFUSAL)
         return original(*args, **kwargs)
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import torch
 
-from lightning_devcheck._simulate.api.making import make
-from lightning_devcheck._simulate.state import cuda_device
+from lightning_devcheck._simulate.api.making import make, named_device
 from lightning_devcheck._simulate.tensor.simulated import SimulatedTensor, move
 
 # what makes a sparse tensor, and of which parts
@@ -40,11 +39,9 @@ def placed_parts(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tupl
 
 def _meant(named: Any, values: Any) -> torch.device | None:
     """The simulated device that is named, else that of the values."""
-    if type(named) is int:
-        return torch.device("cuda", named)
     if named is None and isinstance(values, SimulatedTensor):
         return values.device
-    return cuda_device(named)
+    return named_device(named)
 
 
 def _part(data: Any, device: torch.device, name: str) -> Any:

@@ -104,16 +104,18 @@ class Casts:
             return _below(_appending(_overload(row["with_dtype"])))
         match row.get("cast", policies().get(name)):
             case "lower":
-                return _below(self._to_lower(_overload(name)))
+                make = self._to_lower
             case "full":
-                return _below(self._to_full(_overload(name)))
+                make = self._to_full
             case "promote":
-                return _below(self._promoting(_overload(name)))
+                make = self._promoting
             case "dtype":
-                return _below(_with_dtype(_overload(name)))
+                make = _with_dtype
             case "banned":
                 return _banned
-        return None
+            case _:
+                return None
+        return _below(make(_overload(name)))
 
     def _to_lower(self, operator: Operator) -> Callable[..., Any]:
         return lambda *args, **kwargs: self._call(operator, args, kwargs, torch.get_autocast_dtype("cuda"))

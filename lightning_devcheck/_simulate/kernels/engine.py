@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain, repeat
 from typing import Any
 
 import torch
@@ -68,20 +69,18 @@ def _translate(error: RuntimeError) -> None:
 
 
 def _noting(original: Any) -> Callable[..., Any]:
-    """``Function.apply`` that leaves on the node where each input is."""
+    """``Function.apply`` that leaves on the node where each input is, by its position."""
 
     def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
         out = original.__get__(None, cls)(*args, **kwargs)  # a Python method to torch 2.13, a C one from 2.14
         first = out[0] if isinstance(out, (tuple, list)) and out else out
         node = first.grad_fn if isinstance(first, torch.Tensor) else None
         if isinstance(node, FUNCTION_NODE):
-            node._simulated_inputs = [index_below(a) if isinstance(a, torch.Tensor) else NOT_A_TENSOR for a in args]
+            tensors = ((n, value) for n, value in enumerate(args) if isinstance(value, torch.Tensor))
+            node._simulated_inputs = {n: index_below(tensor) for n, tensor in tensors}
         return out
 
     return apply
-
-
-NOT_A_TENSOR = -1
 
 
 def _checking(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -92,21 +91,16 @@ def _checking(original: Callable[..., Any]) -> Callable[..., Any]:
         inputs = getattr(self, "_simulated_inputs", None)
         if inputs is None:
             return out
-        results = out if isinstance(out, (tuple, list)) else (out,)
-        wanted = [(g, i) for g, i in zip(results, inputs, strict=False) if i != NOT_A_TENSOR]
-        edges = [node for node, _ in self.next_functions]
-        checked = iter(_check(f"Function {self.name()} returned an ", _rows(edges, wanted)))
-        merged = [next(checked) if i != NOT_A_TENSOR else g for g, i in zip(results, inputs, strict=False)]
-        merged += list(results[len(merged) :])
-        return tuple(merged) if isinstance(out, (tuple, list)) else merged[0]
+        several = isinstance(out, (tuple, list))
+        results = list(out) if several else [out]
+        edges = chain((node for node, _ in self.next_functions), repeat(None))
+        rows = [(next(edges), index, results[n]) for n, index in inputs.items() if n < len(results)]
+        checked = _check(f"Function {self.name()} returned an ", rows)
+        for n, gradient in zip(inputs, checked, strict=False):
+            results[n] = gradient
+        return tuple(results) if several else results[0]
 
     return apply
-
-
-def _rows(edges: Sequence[Any], wanted: Sequence[tuple[Any, int | None]]) -> Iterable[tuple[Any, int | None, Any]]:
-    """Edge, wanted device and gradient of each tensor input."""
-    for position, (gradient, index) in enumerate(wanted):
-        yield (edges[position] if position < len(edges) else None), index, gradient
 
 
 def _check(who: str, rows: Iterable[tuple[Any, int | None, Any]]) -> list[Any]:
