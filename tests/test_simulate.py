@@ -6,6 +6,7 @@ import copy
 import io
 import pickle
 import threading
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -420,6 +421,23 @@ def test_map_location_decides_where_a_checkpoint_lands(cuda, saved, where, index
     buffer.seek(0)
     weight = torch.load(buffer, map_location=where, weights_only=True)["layers"][0]["weight"]
     assert weight.device == (torch.device("cpu") if index is None else torch.device("cuda", index))
+
+
+class Batch(NamedTuple):
+    """What a script may save."""
+
+    inputs: torch.Tensor
+    weights: list[torch.Tensor]
+
+
+def test_map_location_moves_what_named_tuples_hold(cuda):
+    """``torch.load(map_location=…)`` puts the fields of a named tuple on the device; it stays one."""
+    buffer = io.BytesIO()
+    torch.save(Batch(torch.ones(2), [torch.ones(1)]), buffer)
+    buffer.seek(0)
+    batch = torch.load(buffer, map_location="cuda:1", weights_only=False)
+    assert type(batch) is Batch
+    assert batch.inputs.device == batch.weights[0].device == torch.device("cuda", 1)
 
 
 @pytest.mark.parametrize("move", [lambda net: net.to("cuda:1"), lambda net: net.cuda(1)])

@@ -7,9 +7,10 @@ from typing import Any
 
 import torch
 
+Function = Callable[..., Any]
 Args = Sequence[Any]
 Kwargs = dict[str, Any]
-Change = Callable[[Any], object]
+Conversion = Callable[[Any], object]
 # what selects, as an index
 MASKS = (torch.bool, torch.uint8)
 
@@ -23,8 +24,8 @@ def tensors_in(*values: object) -> Iterator[torch.Tensor]:
             yield from tensors_in(*value)
 
 
-def map_nested(value: Any, change: Change) -> Any:
-    """Change what lists within lists hold; lists stay lists, and tuples tuples."""
+def map_nested(value: Any, change: Conversion) -> Any:
+    """Change what lists within lists hold; each stays the list or tuple that it is."""
     if not isinstance(value, (list, tuple)):
         return change(value)
     changed = []
@@ -33,16 +34,22 @@ def map_nested(value: Any, change: Change) -> Any:
             changed.append(map_nested(item, change))
         else:
             changed.append(change(item))
-    if isinstance(value, tuple):
-        return tuple(changed)
-    return changed
+    return alike(value, changed)
+
+
+def alike(value: list[Any] | tuple[Any, ...], items: list[Any]) -> Any:
+    """Make a list or a tuple, as a value is one; a named tuple stays one."""
+    if isinstance(value, list):
+        return items
+    make = getattr(value, "_make", tuple)
+    return make(items)
 
 
 def call_changed(
-    func: Callable[..., Any],
+    func: Function,
     args: Args,
     kwargs: Kwargs,
-    change: Change,
+    change: Conversion,
 ) -> Any:
     """Call with every argument changed, those in lists included."""
     positional = [map_nested(value, change) for value in args]

@@ -9,10 +9,11 @@ from typing import Any
 import torch
 
 from lightning_devcheck._simulate.compat import GROUPING, PARSING, RECORDED, WithoutFunctions
+from lightning_devcheck._simulate.patch import Change
 from lightning_devcheck._simulate.tensor.simulated import SimulatedTensor
 
 
-def answer_stand_ins() -> Iterator[tuple[Any, str, Any]]:
+def answer_stand_ins() -> Iterator[Change]:
     """What to replace: owner, attribute and stand-in."""
     yield (*PARSING, _parsing(getattr(*PARSING)))
     yield (*GROUPING, _grouped)

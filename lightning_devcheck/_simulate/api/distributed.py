@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-from lightning_devcheck._simulate.arguments import tensors_in
+from lightning_devcheck._simulate.arguments import Args, Function, tensors_in
 from lightning_devcheck._simulate.compat import end_openmp_threads, keep_one_thread
 from lightning_devcheck._simulate.patch import Change
 from lightning_devcheck._simulate.tensor.simulated import SimulatedTensor
@@ -44,7 +44,7 @@ def distributed_stand_ins() -> Iterator[Change]:
         yield dist, name, _collective(getattr(dist, name), nccl_groups)
 
 
-def start_stand_ins(change: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Iterator[Change]:
+def start_stand_ins(change: Callable[[Function], Function]) -> Iterator[Change]:
     """Replace ``start_processes`` under both its names.
 
     Args:
@@ -56,11 +56,11 @@ def start_stand_ins(change: Callable[[Callable[..., Any]], Callable[..., Any]]) 
     yield sys.modules[start_processes.__module__], "start_processes", start_processes
 
 
-def _forked(original: Callable[..., Any]) -> Callable[..., Any]:
+def _forked(original: Function) -> Function:
     """``start_processes`` that forks, also where it would spawn: what is simulated here is simulated there."""
 
     @functools.wraps(original)
-    def start_processes(fn: Any, args: Any = (), *rest: Any, **kwargs: Any) -> Any:
+    def start_processes(fn: Function, args: Args = (), *rest: object, **kwargs: Any) -> Any:
         # OpenMP's threads do not survive a fork: a parallel region of a rank would wait for them for ever
         may_thread = end_openmp_threads()
         return original(_start_rank, (may_thread, fn, *args), *rest, **{**kwargs, "start_method": "fork"})
@@ -68,7 +68,7 @@ def _forked(original: Callable[..., Any]) -> Callable[..., Any]:
     return start_processes
 
 
-def _start_rank(index: int, may_thread: bool, fn: Any, *args: Any) -> None:
+def _start_rank(index: int, may_thread: bool, fn: Function, *args: object) -> None:
     """Run a rank with one thread, and more only if it asks for them where the pool is a new one."""
     torch.set_num_threads(1)
     if not may_thread:
@@ -82,9 +82,9 @@ def _ignored(count: int) -> None:
     """Leave the number of threads as it is."""
 
 
-def _starter(original: Callable[..., Any], nccl_groups: set[str]) -> Callable[..., Any]:
+def _starter(original: Function, nccl_groups: set[str]) -> Function:
     @functools.wraps(original)
-    def init_process_group(backend: Any = None, *args: Any, **kwargs: Any) -> Any:
+    def init_process_group(backend: str | None = None, *args: object, **kwargs: Any) -> Any:
         kwargs.pop("device_id", None)
         kwargs["timeout"] = min(kwargs.get("timeout") or LONGEST, LONGEST)
         wants_nccl = backend is None or "nccl" in str(backend)
@@ -96,9 +96,11 @@ def _starter(original: Callable[..., Any], nccl_groups: set[str]) -> Callable[..
     return init_process_group
 
 
-def _group_maker(original: Callable[..., Any], nccl_groups: set[str]) -> Callable[..., Any]:
+def _group_maker(original: Function, nccl_groups: set[str]) -> Function:
     @functools.wraps(original)
-    def new_group(ranks: Any = None, timeout: Any = None, backend: Any = None, *args: Any, **kwargs: Any) -> Any:
+    def new_group(
+        ranks: Any = None, timeout: Any = None, backend: str | None = None, *args: object, **kwargs: Any
+    ) -> Any:
         kwargs.pop("device_id", None)
         wants_nccl = "nccl" in str(backend) if backend else _name(None) in nccl_groups
         group = original(ranks, timeout, "gloo" if wants_nccl else backend, *args, **kwargs)
@@ -109,23 +111,23 @@ def _group_maker(original: Callable[..., Any], nccl_groups: set[str]) -> Callabl
     return new_group
 
 
-def _backend(original: Callable[..., Any], nccl_groups: set[str]) -> Callable[..., Any]:
+def _backend(original: Function, nccl_groups: set[str]) -> Function:
     """The backend that was asked for."""
 
     @functools.wraps(original)
-    def get_backend(group: Any = None) -> Any:
+    def get_backend(group: dist.ProcessGroup | None = None) -> Any:
         backend = original(group)
         return "nccl" if _name(group) in nccl_groups else backend
 
     return get_backend
 
 
-def _name(group: Any) -> str:
+def _name(group: dist.ProcessGroup | None) -> str:
     named: Any = dist.group.WORLD if group is None else group
     return str(named.group_name)
 
 
-def _collective(original: Callable[..., Any], nccl_groups: set[str]) -> Callable[..., Any]:
+def _collective(original: Function, nccl_groups: set[str]) -> Function:
     """Refuse a CPU tensor where NCCL would."""
 
     @functools.wraps(original)
@@ -144,7 +146,7 @@ def _collective(original: Callable[..., Any], nccl_groups: set[str]) -> Callable
     return call
 
 
-def _averaged(original: Callable[..., Any], tensor: Any, op: Any = None, *rest: Any, **kwargs: Any) -> Any:
+def _averaged(original: Function, tensor: torch.Tensor, op: Any = None, *rest: object, **kwargs: Any) -> Any:
     """NCCL's mean, which gloo lacks for whole numbers: the sum, divided."""
     if op != dist.ReduceOp.AVG:
         return original(tensor, dist.ReduceOp.SUM if op is None else op, *rest, **kwargs)

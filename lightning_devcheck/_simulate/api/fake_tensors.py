@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from lightning_devcheck._simulate.compat import FAKING
+from lightning_devcheck._simulate.patch import Change
 from lightning_devcheck._simulate.tensor.simulated import SimulatedTensor
 
 REFUSAL = (
@@ -17,7 +18,7 @@ REFUSAL = (
 )
 
 
-def fake_stand_ins() -> Iterator[tuple[Any, str, Any]]:
+def fake_stand_ins() -> Iterator[Change]:
     """What to replace: owner, attribute and stand-in."""
     owner, name = FAKING
     yield owner, name, _refusing(getattr(owner, name))

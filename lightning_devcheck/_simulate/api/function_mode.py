@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from lightning_devcheck._simulate.api.indexing import is_parsed, parsed
 from lightning_devcheck._simulate.api.making import MAKERS, make, maker
 from lightning_devcheck._simulate.api.module import become
 from lightning_devcheck._simulate.api.sparse import PARTS, placed_parts
+from lightning_devcheck._simulate.arguments import Args, Function, Kwargs
 from lightning_devcheck._simulate.compat import (
     DEVICE_QUESTIONS,
     QUESTIONS,
@@ -26,6 +27,7 @@ from lightning_devcheck._simulate.compat import (
 )
 from lightning_devcheck._simulate.ops.dispatch import OperatorMode
 from lightning_devcheck._simulate.ops.placement import check_out
+from lightning_devcheck._simulate.patch import Change
 from lightning_devcheck._simulate.state import Placement, Simulation, active, cuda_device
 from lightning_devcheck._simulate.tensor.simulated import META, SimulatedTensor, index_below, move
 from lightning_devcheck._simulate.tensor.wrapper import Wrapper
@@ -41,7 +43,7 @@ class FunctionMode(TorchFunctionMode):
         super().__init__()
         self._simulation = simulation
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(self, func: Function, types: object, args: Args = (), kwargs: Kwargs | None = None) -> Any:
         """Handle one call of a torch function or method."""
         if func in QUESTIONS or active() is not self._simulation:  # a thread may outlive the simulation
             return func(*args, **(kwargs or {}))
@@ -52,7 +54,7 @@ class FunctionMode(TorchFunctionMode):
             return self._aimed_call(func, args, {})
         return self._parsed(func, args, dict(kwargs or {}))
 
-    def _parsed(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    def _parsed(self, func: Function, args: Args, kwargs: Kwargs) -> Any:
         """Call with ``meta`` for a CUDA device, which is kept as the call's target."""
         kwargs.pop("pin_memory", None)  # as in `Tensor.pin_memory`: there is no allocator for it without CUDA
         if type(kwargs.get("device")) is int:
@@ -66,13 +68,13 @@ class FunctionMode(TorchFunctionMode):
                 kwargs["device"] = META
             return func(*args, **kwargs)
 
-    def _device_in(self, args: Any, kwargs: dict[str, Any]) -> torch.device | None:
+    def _device_in(self, args: Args, kwargs: Kwargs) -> torch.device | None:
         device = cuda_device(kwargs.get("device"))
         if device is None:
             device = next((d for d in map(cuda_device, args) if d is not None), None)
         return device
 
-    def _call(self, func: Any, args: Any, kwargs: dict[str, Any], named: Any = None) -> Any:
+    def _call(self, func: Function, args: Args, kwargs: Kwargs, named: str | torch.device | None = None) -> Any:
         """Call with the tensors' own device as what ``self.options()`` means inside torch."""
         if kwargs.get("out") is not None and func not in READING:
             check_out(args, kwargs["out"])
@@ -82,7 +84,7 @@ class FunctionMode(TorchFunctionMode):
                 return func(*args, **kwargs)
         return self._aimed_call(func, args, kwargs)
 
-    def _aimed_call(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    def _aimed_call(self, func: Function, args: Args, kwargs: Kwargs) -> Any:
         target = _first_index(args)
         if target is None:
             target = _first_index(kwargs.values())
@@ -98,7 +100,7 @@ class FunctionMode(TorchFunctionMode):
         finally:
             here.target = before
 
-    def handed(self, func: Any) -> Callable[..., Any]:
+    def handed(self, func: Function) -> Function:
         """A function that torch does not hand to modes."""
 
         @functools.wraps(func)
@@ -107,29 +109,29 @@ class FunctionMode(TorchFunctionMode):
 
         return call
 
-    def thread_run(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def thread_run(self, original: Function) -> Function:
         """``Thread.run`` with the modes on: torch keeps modes per thread."""
 
         @functools.wraps(original)
-        def run_thread(thread: Any) -> None:
+        def run_thread(thread: threading.Thread) -> None:
             with OperatorMode(self._simulation), self:
                 original(thread)
 
         return run_thread
 
-    def stand_ins(self) -> Iterable[tuple[Any, str, Any]]:
+    def stand_ins(self) -> Iterable[Change]:
         """What to replace: owner, attribute and stand-in."""
         yield from ((torch, func.__name__, maker(func)) for func in MAKERS)
         yield torch, "range", self.handed(torch.range)
         yield threading.Thread, "run", self.thread_run(threading.Thread.run)
 
-    def _untouched(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    def _untouched(self, func: Function, args: Args, kwargs: Kwargs) -> Any:
         return func(*args, **kwargs)
 
-    def _make(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    def _make(self, func: Function, args: Args, kwargs: Kwargs) -> Any:
         return make(func, args, kwargs)
 
-    def _to(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    def _to(self, func: Function, args: Args, kwargs: Kwargs) -> Any:
         tensor, *rest = args
         if self._concerns(args, kwargs) or (rest and type(rest[0]) is int):
             return move(tensor, rest, kwargs)
@@ -138,25 +140,25 @@ class FunctionMode(TorchFunctionMode):
             named = rest[0]
         return self._call(func, args, kwargs, named)
 
-    def _cuda(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    def _cuda(self, func: Function, args: Args, kwargs: Kwargs) -> Any:
         return SimulatedTensor.cuda(*args, **kwargs)
 
-    def _index(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    def _index(self, func: Function, args: Args, kwargs: Kwargs) -> Any:
         tensor, index, *value = args
         if not is_parsed(index) and (tensor.is_meta or index_below(tensor) is not None):
             return self._aimed_call(func, (tensor, parsed(index), *value), kwargs)
         return self._aimed_call(func, args, kwargs)
 
-    def _sparse(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    def _sparse(self, func: Function, args: Args, kwargs: Kwargs) -> Any:
         return self._parsed(func, *placed_parts(func, args, kwargs))
 
-    def _new_tensor(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    def _new_tensor(self, func: Function, args: Args, kwargs: Kwargs) -> Any:
         """``tensor.new_tensor(data)``: torch drops the data where the device is ``meta``."""
         tensor, data = args[0], args[1] if len(args) > 1 else kwargs.pop("data")
         options = {"dtype": tensor.dtype, "device": unwrapped(tensor).device, **kwargs}
         return make(torch.tensor, [data], {k: v for k, v in options.items() if v is not None})
 
-    def _set_data(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    def _set_data(self, func: Function, args: Args, kwargs: Kwargs) -> Any:
         """``tensor.data = …``: the values and the device change with it."""
         tensor, data = args
         if isinstance(tensor, SimulatedTensor) and isinstance(data, SimulatedTensor):
@@ -170,25 +172,25 @@ class FunctionMode(TorchFunctionMode):
         else:
             func(tensor, data)
 
-    def _ctc(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    def _ctc(self, func: Function, args: Args, kwargs: Kwargs) -> Any:
         """CUDA reads the lengths on the host; torch skips that for tensor subclasses."""
         names = ("input_lengths", "target_lengths")
         args = [*args[:2], *map(_listed, args[2:4]), *args[4:]]
         kwargs.update({name: _listed(kwargs[name]) for name in names if name in kwargs})
         return self._call(func, args, kwargs)
 
-    def _concerns(self, args: Any, kwargs: dict[str, Any]) -> bool:
+    def _concerns(self, args: Args, kwargs: Kwargs) -> bool:
         named = self._device_in(args, kwargs) is not None
         return named or _first_index((*args, *kwargs.values())) is not None
 
-    def _answer(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    def _answer(self, func: Function, args: Args, kwargs: Kwargs) -> Any:
         """``tensor.device`` and its like, where ``torch.func`` has wrapped a simulated tensor."""
         return getattr(unwrapped(args[0]), DEVICE_QUESTIONS[func]) if is_wrapped(args[0]) else func(*args)
 
-    def _get_device(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    def _get_device(self, func: Function, args: Args, kwargs: Kwargs) -> Any:
         return unwrapped(args[0]).get_device() if is_wrapped(args[0]) else func(*args)
 
-    def _set_grad(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    def _set_grad(self, func: Function, args: Args, kwargs: Kwargs) -> Any:
         """``tensor.grad = …``: torch would say ``meta`` for the device."""
         tensor, grad = args
         if isinstance(grad, torch.Tensor) and grad.device.type != tensor.device.type:
@@ -198,7 +200,7 @@ class FunctionMode(TorchFunctionMode):
             )
         return func(*args, **kwargs)
 
-    _handlers: dict[Any, Callable[..., Any]] = {  # noqa: RUF012
+    _handlers: dict[Any, Function] = {  # noqa: RUF012
         **dict.fromkeys(UNTOUCHED, _untouched),
         **dict.fromkeys(MAKERS, _make),
         **dict.fromkeys(DEVICE_QUESTIONS, _answer),
@@ -216,7 +218,7 @@ class FunctionMode(TorchFunctionMode):
     }
 
 
-def _listed(lengths: Any) -> Any:
+def _listed(lengths: object) -> object:
     return tuple(lengths.tolist()) if isinstance(lengths, torch.Tensor) else lengths
 
 
@@ -226,7 +228,7 @@ def _listed(lengths: Any) -> Any:
 # take three times as long.
 
 
-def _may_name_device(args: Any) -> bool:
+def _may_name_device(args: Args) -> bool:
     for value in args:
         kind = type(value)
         if kind is str or kind is torch.device:
@@ -234,7 +236,7 @@ def _may_name_device(args: Any) -> bool:
     return False
 
 
-def _first_index(values: Any) -> int | None:
+def _first_index(values: Iterable[Any]) -> int | None:
     """The device of the first simulated tensor, in lists too."""
     for value in values:
         kind = type(value)

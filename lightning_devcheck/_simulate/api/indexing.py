@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from lightning_devcheck._simulate.api.making import plain_data
-from lightning_devcheck._simulate.compat import TorchDispatchMode, scalar_read
+from lightning_devcheck._simulate.arguments import Args, Kwargs
+from lightning_devcheck._simulate.compat import Operator, TorchDispatchMode, scalar_read
 from lightning_devcheck._simulate.ops.plan import PLANS
 from lightning_devcheck._simulate.tensor.simulated import SimulatedTensor
 
@@ -21,7 +22,7 @@ POSITIONS = torch.zeros(2, dtype=torch.long, device="cpu")
 SELECT = torch.ops.aten.index.Tensor
 
 
-def is_parsed(index: Any) -> bool:
+def is_parsed(index: object) -> bool:
     """Whether an index holds no sequence, so that torch needs no help with it."""
     if type(index) is not tuple:
         return type(index) in PARSED
@@ -51,7 +52,7 @@ def _is_tuple(index: Any) -> bool:
     return [tensor.shape for tensor in by_itself] != [tensor.shape for tensor in as_part]
 
 
-def _parsed_part(part: Any) -> Any:
+def _parsed_part(part: object) -> Any:
     """A tensor for a sequence, anything else as it is."""
     if type(part) in PARSED or isinstance(part, torch.Tensor) or _is_number(part):
         return part
@@ -59,14 +60,14 @@ def _parsed_part(part: Any) -> Any:
     return made[0] if made else part
 
 
-def _alike(part: Any) -> Any:
+def _alike(part: object) -> Any:
     """What torch parses alike, without a look at positions and device tensors."""
     if isinstance(part, torch.Tensor):
         return POSITIONS
     return 0 if _is_number(part) else plain_data(part)
 
 
-def _is_number(part: Any) -> bool:
+def _is_number(part: object) -> bool:
     """Whether a part stands for one position: also what has ``__index__``, as NumPy's numbers do."""
     return hasattr(part, "__index__") and (not hasattr(part, "__len__") or getattr(part, "ndim", 1) == 0)
 
@@ -88,7 +89,7 @@ class _Parser(TorchDispatchMode):
             torch.Tensor.__getitem__(INDEXED, index)
         return [tensor for tensor in self._found if tensor is not None]
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(self, func: Operator, types: object, args: Args = (), kwargs: Kwargs | None = None) -> Any:
         """Note the index tensors; the shape of the indexed tensor and the values of scalars do not matter."""
         if func is scalar_read:
             return 0

@@ -12,12 +12,13 @@ from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from lightning_devcheck._compat import default_device
 from lightning_devcheck._simulate.api.making import named_device
 from lightning_devcheck._simulate.api.module import become
+from lightning_devcheck._simulate.patch import Change
 from lightning_devcheck._simulate.state import running
 
 MARK = "_simulated_index"
 
 
-def lazy_stand_ins() -> Iterator[tuple[Any, str, Any]]:
+def lazy_stand_ins() -> Iterator[Change]:
     """What to replace: owner, attribute and stand-in."""
     for kind in (UninitializedParameter, UninitializedBuffer):
         yield kind, "__new__", staticmethod(_making(kind.__new__))

@@ -8,11 +8,13 @@ from typing import Any
 
 import torch
 
+from lightning_devcheck._simulate.arguments import alike
+from lightning_devcheck._simulate.patch import Change
 from lightning_devcheck._simulate.state import Simulation, cuda_device
 from lightning_devcheck._simulate.tensor.simulated import move
 
 
-def load_stand_ins(simulation: Simulation) -> Iterable[tuple[Any, str, Any]]:
+def load_stand_ins(simulation: Simulation) -> Iterable[Change]:
     """What to replace: owner, attribute and stand-in."""
     yield torch, "load", _loader(torch.load, simulation)
 
@@ -62,6 +64,6 @@ def _placed(value: Any, put: Callable[[torch.Tensor], torch.Tensor]) -> Any:
             value[key] = _placed(value[key], put)
     elif isinstance(value, list):
         value[:] = [_placed(item, put) for item in value]
-    elif type(value) is tuple:
-        return tuple(_placed(item, put) for item in value)
+    elif type(value) is tuple or hasattr(value, "_make"):
+        return alike(value, [_placed(item, put) for item in value])
     return value

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections import deque
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
+from lightning_devcheck._simulate.arguments import Args, Function, Kwargs
 from lightning_devcheck._simulate.compat import WithoutFunctions, default_below, is_wrapped, unwrapped
 from lightning_devcheck._simulate.state import Placement, cuda_device, running
 from lightning_devcheck._simulate.tensor.simulated import CPU, META, SimulatedTensor, index_below, move, place
@@ -17,10 +17,9 @@ from lightning_devcheck._simulate.tensor.simulated import CPU, META, SimulatedTe
 MAKERS: dict[Any, str] = {torch.tensor: "data", torch.as_tensor: "data", torch.asarray: "obj"}
 NEW = (list, tuple, int, float, complex)  # torch always makes a new tensor of these
 NESTED = (SimulatedTensor, list, tuple, deque)
-Maker = Callable[..., Any]
 
 
-def make(func: Maker, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+def make(func: Function, args: Args, kwargs: Kwargs) -> Any:
     """Call one of `MAKERS`.
 
     Args:
@@ -41,7 +40,7 @@ def make(func: Maker, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     return plain if device is None or device == CPU else _copied(func, plain, device, args[0], kwargs)
 
 
-def maker(func: Maker) -> Maker:
+def maker(func: Function) -> Function:
     """One of `MAKERS` for Python code inside torch, where function modes are off."""
 
     @functools.wraps(func)
@@ -69,7 +68,7 @@ def _device_of(named: Any) -> torch.device | None:
     return torch.device("cuda", running().index_of(device)) if device.type == "cuda" else device
 
 
-def _of_tensor(func: Maker, tensor: torch.Tensor, device: torch.device | None, kwargs: dict[str, Any]) -> Any:
+def _of_tensor(func: Function, tensor: torch.Tensor, device: torch.device | None, kwargs: Kwargs) -> Any:
     """Of a tensor: all but ``torch.tensor`` keep its graph, and give the tensor itself where nothing changes."""
     index = index_below(tensor)
     if index is None and (device is None or device == CPU):
@@ -84,7 +83,7 @@ def _of_tensor(func: Maker, tensor: torch.Tensor, device: torch.device | None, k
         return func(tensor, **kwargs)
 
 
-def _copied(func: Maker, plain: torch.Tensor, device: torch.device, data: Any, kwargs: dict[str, Any]) -> torch.Tensor:
+def _copied(func: Function, plain: torch.Tensor, device: torch.device, data: object, kwargs: Kwargs) -> torch.Tensor:
     """A new tensor on a simulated device; what ``as_tensor`` and ``asarray`` make of an array shares its memory."""
     _refuse_alias(kwargs, CPU, device)
     values = plain.detach() if func is torch.tensor or isinstance(data, NEW) else plain.detach().clone()
@@ -93,7 +92,7 @@ def _copied(func: Maker, plain: torch.Tensor, device: torch.device, data: Any, k
     return made.requires_grad_() if plain.requires_grad else made
 
 
-def _refuse_alias(kwargs: dict[str, Any], source: torch.device, target: torch.device) -> None:
+def _refuse_alias(kwargs: Kwargs, source: torch.device, target: torch.device) -> None:
     if kwargs.get("copy") is False:
         raise ValueError(f"can't alias tensor from device '{source}' to '{target}'.")
 

@@ -9,9 +9,10 @@ from typing import Any
 import torch
 
 from lightning_devcheck._simulate.compat import APPLY, HOOKS
+from lightning_devcheck._simulate.patch import Change
 
 
-def module_stand_ins() -> Iterable[tuple[Any, str, Any]]:
+def module_stand_ins() -> Iterable[Change]:
     """What to replace: owner, attribute and stand-in."""
     owner, name = APPLY
     yield owner, name, _keeping(getattr(owner, name))

@@ -10,13 +10,14 @@ import torch
 
 from lightning_devcheck._simulate.api.making import named_device
 from lightning_devcheck._simulate.arguments import tensors_in
+from lightning_devcheck._simulate.patch import Change
 from lightning_devcheck._simulate.tensor.simulated import SimulatedTensor
 
 NESTING = ("nested_tensor", "as_nested_tensor", "nested_tensor_from_jagged", "narrow")
 REFUSAL = "nested tensors on CUDA are not simulated: pad the tensors to one shape instead"
 
 
-def nested_stand_ins() -> Iterator[tuple[Any, str, Any]]:
+def nested_stand_ins() -> Iterator[Change]:
     """What to replace: owner, attribute and stand-in."""
     for name in NESTING:
         if hasattr(torch.nested, name):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from lightning_devcheck._simulate.api.making import make, named_device
+from lightning_devcheck._simulate.arguments import Args, Function, Kwargs
 from lightning_devcheck._simulate.tensor.simulated import SimulatedTensor, move
 
 # what makes a sparse tensor, and of which parts
@@ -19,7 +19,7 @@ PARTS: dict[Any, tuple[str, ...]] = {
 }
 
 
-def placed_parts(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Sequence[Any], dict[str, Any]]:
+def placed_parts(func: Function, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
     """The arguments with every part on the simulated device that is meant; as they are where none is.
 
     Args:
@@ -37,7 +37,7 @@ def placed_parts(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tupl
     return [*parts, *args[len(names) :]], rest
 
 
-def _meant(named: Any, values: Any) -> torch.device | None:
+def _meant(named: object, values: object) -> torch.device | None:
     """The simulated device that is named, else that of the values."""
     if named is None and isinstance(values, SimulatedTensor):
         return values.device

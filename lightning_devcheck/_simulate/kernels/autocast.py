@@ -26,6 +26,7 @@ from lightning_devcheck._simulate.compat import (
     scoped_library,
 )
 from lightning_devcheck._simulate.ops.table import TABLE, Cast, Row
+from lightning_devcheck._simulate.patch import Change
 from lightning_devcheck._simulate.state import active, running
 from lightning_devcheck._simulate.tensor.simulated import SimulatedTensor
 
@@ -81,7 +82,7 @@ class Casts:
                         library.impl(name, kernel, AUTOCAST_KEY)
             yield
 
-    def stand_ins(self) -> Iterator[tuple[Any, str, Any]]:
+    def stand_ins(self) -> Iterator[Change]:
         """What to replace: owner, attribute and stand-in."""
         clear, switch = torch.clear_autocast_cache, torch.set_autocast_enabled
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain, repeat
 from typing import Any
 
 import torch
 from torch.autograd.graph import saved_tensors_hooks
+from torch.overrides import TorchFunctionMode
 
+from lightning_devcheck._simulate.arguments import Function
 from lightning_devcheck._simulate.compat import ENGINE, FUNCTION_NODE, run_backward, unwrapped
+from lightning_devcheck._simulate.patch import Change
 from lightning_devcheck._simulate.tensor.simulated import Move, device_at, index_below
 
 # how torch names the type of a tensor on `meta` in its messages: in C++, and in Python
@@ -19,7 +22,7 @@ DTYPE = r"(?:Complex)?(?:Float|Double|Half)|BFloat16|Byte|Char|Short|Int|Long|Bo
 META_TYPE = re.compile(rf"\bMeta({DTYPE})Type\b|\btorch\.meta\.({DTYPE})Tensor\b")
 
 
-def backward_stand_ins(mode: Any) -> Iterable[tuple[Any, str, Any]]:
+def backward_stand_ins(mode: TorchFunctionMode) -> Iterable[Change]:
     """What to replace: owner, attribute and stand-in.
 
     Args:
@@ -31,11 +34,11 @@ def backward_stand_ins(mode: Any) -> Iterable[tuple[Any, str, Any]]:
     yield FUNCTION_NODE, "apply", _checking(FUNCTION_NODE.apply)
 
 
-def _packing(mode: Any, original: Callable[..., Any]) -> Callable[..., Any]:
+def _packing(mode: TorchFunctionMode, original: Function) -> Function:
     """Hooks on saved tensors with the mode on: torch packs while a call is on its way, for which it is off."""
 
     @functools.wraps(original)
-    def make(hooks: Any, pack_hook: Callable[..., Any], unpack_hook: Callable[..., Any]) -> None:
+    def make(hooks: Any, pack_hook: Function, unpack_hook: Function) -> None:
         def pack(tensor: torch.Tensor) -> Any:
             with mode:
                 return pack_hook(tensor)
@@ -45,10 +48,10 @@ def _packing(mode: Any, original: Callable[..., Any]) -> Callable[..., Any]:
     return make
 
 
-def _engine(mode: Any, run_backward: Callable[..., Any]) -> Callable[..., Any]:
+def _engine(mode: TorchFunctionMode, run_backward: Function) -> Function:
     """The engine's entry with the mode on, the given gradients checked, and errors in CUDA's words."""
 
-    def call(roots: Sequence[Any], gradients: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
+    def call(roots: Sequence[Any], gradients: Sequence[Any], *args: object, **kwargs: object) -> Any:
         places = [index_below(root) if isinstance(root, torch.Tensor) else None for root in roots]
         checked = _check("", zip(roots, places, gradients, strict=False))
         try:
@@ -68,7 +71,7 @@ def _translate(error: RuntimeError) -> None:
         error.args = (text, *error.args[1:])
 
 
-def _noting(original: Any) -> Callable[..., Any]:
+def _noting(original: Any) -> Function:
     """``Function.apply`` that leaves on the node where each input is, by its position."""
 
     def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
@@ -83,7 +86,7 @@ def _noting(original: Any) -> Callable[..., Any]:
     return apply
 
 
-def _checking(original: Callable[..., Any]) -> Callable[..., Any]:
+def _checking(original: Function) -> Function:
     """A custom Function's backward whose gradients are on their inputs' devices, or an error as the engine's."""
 
     def apply(self: Any, *grads: Any) -> Any:

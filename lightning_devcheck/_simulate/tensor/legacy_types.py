@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from lightning_devcheck._simulate.patch import Change
 from lightning_devcheck._simulate.state import running
 from lightning_devcheck._simulate.tensor.constructors import construct
 from lightning_devcheck._simulate.tensor.simulated import CPU, SimulatedTensor, index_below, move
@@ -42,7 +43,7 @@ class TensorType(type):
         return construct(cls.dtype, device, args)
 
 
-def type_stand_ins() -> Iterator[tuple[Any, str, Any]]:
+def type_stand_ins() -> Iterator[Change]:
     """What to replace: owner, attribute and stand-in."""
     for name, dtype in DTYPES.items():
         members = {"dtype": dtype, "__module__": "torch.cuda"}
