@@ -11,7 +11,8 @@ import torchmetrics
 from torch import nn
 
 import lightning_devcheck
-from lightning_devcheck._source.files import attribute_origin, is_framework, line_of, method_line, user_lines
+from lightning_devcheck._source.files import is_framework, line_of, user_lines
+from lightning_devcheck._source.queries import attribute_origin, method_line
 
 
 @pytest.mark.parametrize(
@@ -91,3 +92,33 @@ def test_line_of_a_method():
 def test_line_without_source():
     """A file that is gone has a number and no text."""
     assert line_of("/nowhere/gone.py", 5).line == ""
+
+
+class WithHook(nn.Module):
+    """Keeps a tensor behind a function inside a method, and has a class of its own inside."""
+
+    def __init__(self):
+        super().__init__()
+
+        def hook():
+            return None
+
+        self.kept = torch.zeros(3)
+        self.hook = hook
+
+    class Inner:
+        """Keeps a tensor under a name that the class around has none of."""
+
+        def __init__(self):
+            self.own = torch.zeros(3)
+
+
+def test_line_after_a_nested_function():
+    """A statement behind a nested function is in the method, not in the nested function."""
+    assert attribute_origin(WithHook, "kept").function == "__init__"
+
+
+def test_attribute_of_a_nested_class():
+    """What a class inside keeps is no attribute of the class around it."""
+    assert attribute_origin(WithHook.Inner, "own").line == "self.own = torch.zeros(3)"
+    assert attribute_origin(WithHook, "own") is None

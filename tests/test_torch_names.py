@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from lightning_devcheck import explain, scan, simulate_cuda
-from lightning_devcheck._source.files import class_body, class_source
+from lightning_devcheck._source.queries import statements_of
 from lightning_devcheck._source.statements import puts_on_host
 from lightning_devcheck._source.torch_names import meaning_of
 from tests.helpers.source import load
@@ -119,8 +119,9 @@ def test_attribute_by_another_name(tmp_path, top, inside, call):
 def test_what_is_no_factory(tmp_path, top, inside, call):
     """A function of another library, one with a device, and a name with two meanings are not torch's factories."""
     module = written(tmp_path, top, inside, call)
-    statements = list(class_body(*class_source(module.Model)))
-    assert not any(map(puts_on_host, statements))
+    statements = list(statements_of(module.Model))
+    assert statements
+    assert not any(puts_on_host(statement.node) for statement in statements)
 
 
 def test_factory_handed_in():

@@ -25,8 +25,7 @@ from lightning_devcheck._observe.training import (
 from lightning_devcheck._observe.unregistered import unregistered
 from lightning_devcheck._report.records import Finding, Origin, TensorRecord
 from lightning_devcheck._report.report import Report
-from lightning_devcheck._source.files import attribute_origin, method_line, move_line
-from lightning_devcheck._source.naming import leaf_line
+from lightning_devcheck._source.queries import attribute_origin, leaf_line, method_line, move_line
 
 # what needs a look at all of the module or all optimizer state is done up to this batch
 MAX_BATCH = 8

@@ -20,7 +20,7 @@ from lightning_devcheck._judge.culprit import Culprit, judge_culprit
 from lightning_devcheck._observe.inert import is_a, is_module
 from lightning_devcheck._report.errors import DeviceMismatchError
 from lightning_devcheck._report.report import Report
-from lightning_devcheck._source.files import class_source
+from lightning_devcheck._source.queries import class_source
 
 RAISED = (RuntimeError, ValueError, TypeError, AssertionError)  # what torch and its friends raise
 MAX_CAUSES = 10

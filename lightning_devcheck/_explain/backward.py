@@ -16,8 +16,9 @@ from lightning_devcheck._observe.graph import trace_of, walk
 from lightning_devcheck._observe.inert import inside, is_tensor, read
 from lightning_devcheck._observe.module_tree import ModuleTree
 from lightning_devcheck._report.records import Origin
-from lightning_devcheck._source.files import class_body, class_source, origin_at, parse, statements_around
-from lightning_devcheck._source.statements import is_factory, is_move, spell
+from lightning_devcheck._source.files import origin_at, parse, statements_around
+from lightning_devcheck._source.queries import methods_of, sources_of
+from lightning_devcheck._source.statements import Function, is_factory, is_move, receiver_of, spell, word_of
 
 HOOKS = frozenset({"register_hook", "register_post_accumulate_grad_hook", "register_prehook"})
 HOOKS |= {"register_full_backward_hook", "register_full_backward_pre_hook", "register_backward_hook"}
@@ -67,15 +68,13 @@ def _nodes(frames: Sequence[Frame]) -> list[Any]:
 
 def _backward_line(function: type, *, certain: bool) -> Origin | None:
     """The line in a Function's ``backward`` that leaves the device: a factory or a move, else its ``return``."""
-    source = class_source(function)
-    for node in class_body(*source) if source else ():
-        if source and isinstance(node, ast.FunctionDef) and node.name == "backward":
-            leaving = _leaving(node, certain)
-            return None if leaving is None else origin_at(source[0], leaving, "backward")
+    for filename, node in methods_of(function, "backward"):
+        leaving = _leaving(node, certain)
+        return None if leaving is None else origin_at(filename, leaving, "backward")
     return None
 
 
-def _leaving(function: ast.FunctionDef, certain: bool) -> ast.stmt | None:
+def _leaving(function: Function, certain: bool) -> ast.stmt | None:
     statements = [node for node in ast.walk(function) if isinstance(node, ast.stmt) and node is not function]
     leaving = [s for s in statements if any(is_factory(n) or is_move(n) for n in ast.walk(s))]
     returns = [s for s in statements if isinstance(s, ast.Return)]
@@ -86,24 +85,22 @@ def _hooks(name: str | None, frames: Sequence[Frame], root: torch.nn.Module | No
     """Lines of the user's that register a hook which moves its gradient, or one of that name."""
     for filename, nodes, functions in _regions(frames, root):
         for node in nodes:
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in HOOKS:
+            owner = receiver_of(node, HOOKS)
+            if isinstance(node, ast.Call) and owner is not None:
                 hook = _hook_of(node, functions)
                 leaving = hook is not None and any(is_move(n) or is_factory(n) for n in ast.walk(hook))
                 if leaving and name in (None, "", _hook_name(node)):
-                    owner = spell(node.func.value)
-                    yield Named(f"hook on {owner}", origin_at(filename, node), "hook")
+                    yield Named(f"hook on {spell(owner)}", origin_at(filename, node), "hook")
 
 
 def _regions(
     frames: Sequence[Frame], root: torch.nn.Module | None
 ) -> Iterator[tuple[str, Iterator[ast.AST], dict[str, ast.FunctionDef]]]:
     """The code that may have built the graph: the classes of the modules, the functions around backward."""
-    kinds = {type(module) for module in ModuleTree(root).modules} if root is not None else set()
-    for cls in dict.fromkeys(cls for kind in kinds for cls in kind.__mro__):
-        source = class_source(cls)
-        body = list(class_body(*source)) if source else []
-        if source and body:
-            yield source[0], ast.walk(body[0]), _functions(source[0])
+    modules = ModuleTree(root).modules if root is not None else []
+    kinds = dict.fromkeys(map(type, modules))
+    for filename, node in dict.fromkeys(source for kind in kinds for source in sources_of(kind)):
+        yield filename, ast.walk(node), _functions(filename)
     for frame in frames:
         tree = parse(frame.filename) if frame.is_user else None
         if tree is not None:
@@ -122,7 +119,7 @@ def _applied(name: str, frames: Sequence[Frame], root: torch.nn.Module | None) -
         origin_at(filename, node)
         for filename, nodes, _ in _regions(frames, root)
         for node in nodes
-        if isinstance(node, ast.Attribute) and node.attr == "apply" and spell(node.value).rpartition(".")[2] == name
+        if isinstance(node, ast.Attribute) and node.attr == "apply" and word_of(node.value) == name
     }
     return lines.pop() if len(lines) == 1 else None
 
@@ -133,5 +130,4 @@ def _hook_of(call: ast.Call, functions: dict[str, ast.FunctionDef]) -> ast.AST |
 
 
 def _hook_name(call: ast.Call) -> str:
-    hook = call.args[0] if call.args else None
-    return hook.id if isinstance(hook, ast.Name) else hook.attr if isinstance(hook, ast.Attribute) else "<lambda>"
+    return word_of(next(iter(call.args), None)) or "<lambda>"

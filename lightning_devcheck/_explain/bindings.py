@@ -10,7 +10,7 @@ from lightning_devcheck._explain.calls import scope_nodes
 from lightning_devcheck._explain.frames import Frame
 from lightning_devcheck._observe.inert import is_module
 from lightning_devcheck._report.records import Origin
-from lightning_devcheck._source.assignments import ADDERS, kind_of
+from lightning_devcheck._source.assignments import kind_of
 from lightning_devcheck._source.files import (
     Node,
     Point,
@@ -21,10 +21,18 @@ from lightning_devcheck._source.files import (
     start_of,
     statements_around,
 )
-from lightning_devcheck._source.statements import device_argument, is_factory, is_move, spell
+from lightning_devcheck._source.statements import (
+    ADDERS,
+    FUNCTIONS,
+    device_argument,
+    is_factory,
+    is_move,
+    moved_in_place,
+    receiver_of,
+    spell,
+)
 
 Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.Module
-FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 ASSIGNMENTS = (ast.Assign, ast.AnnAssign, ast.NamedExpr)
 BRANCHES = (ast.If, ast.Try, ast.Match, ast.For, ast.While)
@@ -170,10 +178,9 @@ def _partial(node: ast.AST, base: str) -> Iterator[tuple[str, ast.expr | None]]:
             if base_of(text) == base:
                 yield text, node.value  # type: ignore[attr-defined]
     call = node.value if isinstance(node, ast.Expr) else None
-    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute) or not call.args:
-        return
-    if call.func.attr in ADDERS and base_of(spell(call.func.value)) == base:
-        yield base, call.args[-1]
+    filled = receiver_of(call, ADDERS)
+    if filled is not None and base_of(spell(filled)) == base and call.args:  # type: ignore[union-attr]
+        yield base, call.args[-1]  # type: ignore[union-attr]
 
 
 def _set_elsewhere(tree: ast.Module, held: Binding, name: str) -> Binding | None:
@@ -206,7 +213,8 @@ def _bindings(node: ast.AST, name: str, function: str) -> Iterator[Binding]:
         if any((alias.asname or alias.name) == name for alias in node.names):
             yield Binding("import", node, None, function)
     elif isinstance(node, ast.Expr):
-        if is_move(node.value) and ast.unparse(node.value.func.value) == name:  # type: ignore[attr-defined]
+        moved = moved_in_place(node)
+        if isinstance(moved, ast.Name) and moved.id == name:
             yield Binding("move", node, node.value, function)
     elif isinstance(node, ast.Match):
         for pattern in (inner for case in node.cases for inner in ast.walk(case.pattern)):

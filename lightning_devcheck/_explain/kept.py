@@ -12,8 +12,9 @@ from lightning_devcheck._explain.frames import Frame
 from lightning_devcheck._explain.mentions import evaluate
 from lightning_devcheck._observe.inert import MISSING, class_member, is_a
 from lightning_devcheck._report.records import Origin
-from lightning_devcheck._source.files import class_body, class_source, statement_at
-from lightning_devcheck._source.statements import calls_in, puts_on_host
+from lightning_devcheck._source.files import statement_at
+from lightning_devcheck._source.queries import methods_of
+from lightning_devcheck._source.statements import calls_in, puts_on_host, spell
 
 if TYPE_CHECKING:
     from lightning_devcheck._explain.names import Search
@@ -40,10 +41,8 @@ def saved_line(search: Search, frame: Frame, value: ast.Attribute, name: str) ->
 
 def _saves(kind: type) -> Iterator[tuple[types.FunctionType, ast.Call]]:
     """The calls of ``save_for_backward`` in a custom Function, with the methods they are in."""
-    source = class_source(kind) if is_a(kind, type) else None
-    for node in class_body(*source) if source else ():
-        function = method_of(kind, node.name) if isinstance(node, ast.FunctionDef) else None
-        if function is not None:
-            yield from (
-                (function, call) for call in calls_in(node) if ast.unparse(call.func) == "ctx.save_for_backward"
-            )
+    for _, node in methods_of(kind) if is_a(kind, type) else ():
+        function = method_of(kind, node.name)
+        for call in calls_in(node):
+            if function and spell(call.func) == "ctx.save_for_backward":
+                yield function, call

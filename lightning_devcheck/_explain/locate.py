@@ -13,16 +13,9 @@ from lightning_devcheck._observe.inert import inside, is_a, is_metric, is_module
 from lightning_devcheck._observe.module_tree import ModuleTree, metric_states, spell_child, tensors_of
 from lightning_devcheck._observe.unregistered import unregistered
 from lightning_devcheck._report.records import Origin
-from lightning_devcheck._source.files import (
-    attribute_origin,
-    class_body,
-    class_source,
-    move_line,
-    origin_at,
-    part_origin,
-    statement_at,
-)
-from lightning_devcheck._source.statements import is_host_copy, spell
+from lightning_devcheck._source.files import statement_at
+from lightning_devcheck._source.queries import attribute_origin, move_line, part_origin, statements_of
+from lightning_devcheck._source.statements import is_host_copy, spell, targets_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +103,9 @@ def _attribute_with(tree: ModuleTree, wanted: Any) -> Named | None:
 
 def _data_line(owner: type, name: str) -> Origin | None:
     """The line of a class that puts other memory into a parameter: ``self.layer.weight.data = tensor``."""
-    for source in filter(None, map(class_source, owner.__mro__)):
-        for node in class_body(*source):
-            if isinstance(node, ast.Assign) and spell(node.targets[0]) == f"{name}.data":
-                return origin_at(source[0], node)
+    for statement in statements_of(owner):
+        if f"{name}.data" in map(spell, targets_of(statement.node)):
+            return statement.origin
     return None
 
 

@@ -9,10 +9,11 @@ from lightning_devcheck._explain.calls import frame_inside, method_of
 from lightning_devcheck._explain.locate import Named
 from lightning_devcheck._explain.scene import Scene
 from lightning_devcheck._judge.culprit import Culprit
-from lightning_devcheck._observe.inert import MISSING, attribute, bases_of
+from lightning_devcheck._observe.inert import MISSING, attribute
 from lightning_devcheck._report.records import Origin
-from lightning_devcheck._source.files import class_body, class_source, is_host, origin_at
-from lightning_devcheck._source.statements import spell
+from lightning_devcheck._source.files import is_host, origin_at
+from lightning_devcheck._source.queries import methods_of
+from lightning_devcheck._source.statements import calls_in, spell, word_of
 
 
 def logged_value(scene: Scene) -> Culprit | None:
@@ -38,18 +39,15 @@ def _culprit(scene: Scene, name: str, method: str) -> Culprit:
 
 def _logs(scene: Scene, name: str, method: str) -> Iterator[tuple[Origin, ast.expr]]:
     """The lines of a method that log a name, with what they log."""
-    for source in filter(None, map(class_source, bases_of(type(scene.root)))):
-        for node in class_body(*source):
-            if isinstance(node, ast.FunctionDef) and node.name == method:
-                calls = [call for call in ast.walk(node) if isinstance(call, ast.Call)]
-                for call in calls:
-                    for value in _given(call, name):
-                        yield origin_at(source[0], call, method), value
+    for filename, node in methods_of(type(scene.root), method):
+        for call in calls_in(node):
+            for value in _given(call, name):
+                yield origin_at(filename, call, method), value
 
 
 def _given(call: ast.Call, name: str) -> Iterator[ast.expr]:
     """What a call of ``self.log`` or ``self.log_dict`` logs under a name."""
-    called = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+    called = word_of(call.func)
     words = {word.arg: word.value for word in call.keywords}
     args = dict(enumerate(call.args))
     key, value = words.get("name", args.get(0)), words.get("value", args.get(1))

@@ -21,7 +21,8 @@ from lightning_devcheck._observe.devices import device_of
 from lightning_devcheck._observe.inert import MISSING, class_member, dims, inside, is_a, is_module
 from lightning_devcheck._observe.module_tree import tensors_of
 from lightning_devcheck._report.records import Origin
-from lightning_devcheck._source.files import Point, is_host, origin_at, part_origin
+from lightning_devcheck._source.files import Point, is_host, origin_at
+from lightning_devcheck._source.queries import part_origin
 from lightning_devcheck._source.statements import spell
 
 ENGINE = "_engine_run_backward"  # torch calls backwards and hooks from in here

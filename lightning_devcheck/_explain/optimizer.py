@@ -10,11 +10,10 @@ import torch
 
 from lightning_devcheck._explain.locate import Named
 from lightning_devcheck._explain.scene import Scene
-from lightning_devcheck._observe.inert import bases_of, is_a, is_module, namespace
+from lightning_devcheck._observe.inert import is_a, is_module, namespace
 from lightning_devcheck._observe.module_tree import tensors_of
-from lightning_devcheck._source.assignments import targets_of
-from lightning_devcheck._source.files import class_body, class_source, method_line, origin_at
-from lightning_devcheck._source.statements import puts_on_host, spell
+from lightning_devcheck._source.queries import method_line, statements_of
+from lightning_devcheck._source.statements import puts_on_host, spell, targets_of
 
 
 def owner_of_state(scene: Scene, tensor: torch.Tensor) -> tuple[Named, str] | None:
@@ -45,13 +44,10 @@ def _parameter(optimizer: Any, tensor: torch.Tensor) -> tuple[str, torch.Tensor]
 
 def _lines(owner: type, key: object) -> Iterator[Named]:
     """The lines of a user's class that put a tensor on the CPU under a key: ``state["sum"] = torch.zeros(3)``."""
-    for source in filter(None, map(class_source, bases_of(owner))):
-        function = ""
-        for node in class_body(*source):
-            function = node.name if isinstance(node, ast.FunctionDef) else function
-            for target in targets_of(node) if puts_on_host(node) else ():
-                if isinstance(target, ast.Subscript) and getattr(target.slice, "value", None) == key:
-                    yield Named(spell(target), origin_at(source[0], node, function), "state")
+    for statement in statements_of(owner):
+        for target in targets_of(statement.node) if puts_on_host(statement.node) else ():
+            if isinstance(target, ast.Subscript) and getattr(target.slice, "value", None) == key:
+                yield Named(spell(target), statement.origin, "state")
 
 
 def _named(scene: Scene, optimizer: Any, parameter: torch.Tensor) -> Named:

@@ -19,7 +19,7 @@ from lightning_devcheck._observe.inert import GENERATOR, is_a, is_module
 from lightning_devcheck._observe.module_tree import tensors_of
 from lightning_devcheck._report.records import Origin
 from lightning_devcheck._source.files import origin_at, statement_at
-from lightning_devcheck._source.statements import calls_in, device_argument, is_move, spell
+from lightning_devcheck._source.statements import calls_in, device_argument, is_move, receiver_of, spell
 
 
 def _generator(scene: Scene) -> Culprit | None:
@@ -93,8 +93,12 @@ def _no_such_device(scene: Scene) -> Culprit | None:
 
 
 def _names_device(call: ast.Call) -> bool:
-    loads = isinstance(call.func, ast.Attribute) and call.func.attr in ("load", "load_from_checkpoint")
-    return loads or is_move(call) or device_argument(call) is not None or any(_written(call))
+    return (
+        receiver_of(call, ("load", "load_from_checkpoint")) is not None
+        or is_move(call)
+        or device_argument(call) is not None
+        or any(_written(call))
+    )
 
 
 def _written(call: ast.Call) -> Iterator[str]:
@@ -102,7 +106,7 @@ def _written(call: ast.Call) -> Iterator[str]:
     for node in ast.walk(call):
         if isinstance(node, ast.Constant) and type(node.value) is str and node.value.startswith("cuda"):
             yield node.value
-    if isinstance(call.func, ast.Attribute) and call.func.attr == "cuda":
+    if receiver_of(call, ("cuda",)) is not None:
         first = call.args[0] if call.args else None
         yield f"cuda:{first.value}" if isinstance(first, ast.Constant) and type(first.value) is int else "cuda"
 

@@ -8,9 +8,9 @@ import re
 import torch
 
 from lightning_devcheck._explain.calls import method_of
-from lightning_devcheck._observe.inert import bases_of
 from lightning_devcheck._report.records import Origin
-from lightning_devcheck._source.files import class_body, class_source, method_line, origin_at
+from lightning_devcheck._source.files import origin_at
+from lightning_devcheck._source.queries import method_line, methods_of
 from lightning_devcheck._source.statements import puts_on_host
 
 TRANSFER = "transfer_batch_to_device"
@@ -33,10 +33,8 @@ def added_later(root: torch.nn.Module | None, name: str) -> Origin | None:
         name: The part, ``batch["noise"]``; a line that mentions it goes first.
     """
     words = set(re.findall(r"[^\W\d]\w*", name)[1:])
-    for source in filter(None, map(class_source, bases_of(type(root)))):
-        for method in class_body(*source):
-            if isinstance(method, ast.FunctionDef) and method.name == AFTER:
-                simple = [node for node in ast.walk(method) if isinstance(node, ast.stmt) and puts_on_host(node)]
-                simple.sort(key=lambda node: words.isdisjoint(re.findall(r"\w+", ast.unparse(node))))
-                return origin_at(source[0], simple[0], AFTER) if simple else None
+    for filename, method in methods_of(type(root), AFTER):
+        simple = [node for node in ast.walk(method) if isinstance(node, ast.stmt) and puts_on_host(node)]
+        simple.sort(key=lambda node: words.isdisjoint(re.findall(r"\w+", ast.unparse(node))))
+        return origin_at(filename, simple[0], AFTER) if simple else None
     return None

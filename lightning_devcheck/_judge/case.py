@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
+from lightning_devcheck._source.statements import word_of
+
 
 @dataclass(frozen=True, slots=True)
 class Case:
@@ -56,4 +58,4 @@ class Case:
 
 def is_class(function: ast.expr) -> bool:
     """Whether what is called is a class, by its name."""
-    return ast.unparse(function).rpartition(".")[2][:1].isupper()
+    return word_of(function)[:1].isupper()

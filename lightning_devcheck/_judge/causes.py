@@ -28,17 +28,20 @@ from lightning_devcheck._judge.places import (
     taken_from_loader,
 )
 from lightning_devcheck._report.records import Origin
-from lightning_devcheck._source.files import is_building, line_of, statement_at
+from lightning_devcheck._source.files import line_of, statement_at
+from lightning_devcheck._source.queries import is_building
 from lightning_devcheck._source.statements import (
     BUILDERS,
     HERE,
     calls_in,
     calls_torch,
     is_factory,
+    receiver_of,
     spell,
     torch_function,
     with_device_argument,
     without_start,
+    word_of,
 )
 
 
@@ -146,10 +149,10 @@ def _copies(case: Case) -> tuple[str, str] | None:
 def _copied(value: ast.expr) -> Iterator[ast.expr]:
     """The modules that an expression takes copies of, or of their parameters."""
     for call in calls_in(value):
-        name = ast.unparse(call.func).rpartition(".")[2]
-        if name in ("parameters", "named_parameters", "state_dict") and isinstance(call.func, ast.Attribute):
-            yield call.func.value
-        elif name == "deepcopy":
+        module = receiver_of(call, ("parameters", "named_parameters", "state_dict"))
+        if module is not None:
+            yield module
+        elif word_of(call.func) == "deepcopy":
             yield from call.args[:1]
 
 

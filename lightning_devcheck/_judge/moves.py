@@ -16,20 +16,23 @@ from lightning_devcheck._source.statements import (
     is_move,
     is_setting,
     is_written_out,
+    moved_in_place,
     quoted,
+    spell,
     with_device_argument,
     with_own_device,
     without_devices,
     without_host_copies,
+    word_of,
 )
 
 
 def moved_part(case: Case) -> tuple[str, str] | None:
     """A line of its own that moves a module, in place."""
-    call = case.made.value if isinstance(case.made, ast.Expr) else None
-    if not isinstance(call, ast.Call) or not is_move(call):
+    module = moved_in_place(case.made)
+    if module is None:
         return None
-    inside = case.name.startswith(f"{ast.unparse(call.func).rpartition('.')[0]}.")
+    inside = case.name.startswith(f"{spell(module)}.")
     if not inside and case.rule != "parameter-device":
         return None
     allowed = f"{case.name.removeprefix('self.')}*"
@@ -40,13 +43,13 @@ def moved_part(case: Case) -> tuple[str, str] | None:
 
 
 def discarded_move(case: Case) -> tuple[str, str] | None:
-    call = case.made.value if isinstance(case.made, ast.Expr) else None
-    if call is None or not is_move(call) or not isinstance(call, ast.Call):
+    tensor = moved_in_place(case.made)
+    if tensor is None:
         return None
-    receiver = ast.unparse(call.func.value)  # type: ignore[attr-defined]
+    name, move = spell(tensor), word_of(case.made.value.func)  # type: ignore[attr-defined]
     return (
-        f".{call.func.attr}() returns a new tensor, which this line throws away; {receiver} stays on {case.device}.",  # type: ignore[attr-defined]
-        f"{receiver} = {ast.unparse(call)}",
+        f".{move}() returns a new tensor, which this line throws away; {name} stays on {case.device}.",
+        f"{name} = {spell(case.made)}",
     )
 
 

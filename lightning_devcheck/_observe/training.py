@@ -14,8 +14,7 @@ from lightning_devcheck._observe.graph import record_tensor
 from lightning_devcheck._observe.module_tree import OwnTensors, attribute_of
 from lightning_devcheck._observe.unregistered import unregistered
 from lightning_devcheck._report.records import Origin, TensorRecord
-from lightning_devcheck._source.files import attribute_origin
-from lightning_devcheck._source.naming import keeping_line
+from lightning_devcheck._source.queries import attribute_origin, keeping_line
 
 
 @dataclass(frozen=True, slots=True)

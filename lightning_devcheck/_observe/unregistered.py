@@ -21,7 +21,7 @@ from lightning_devcheck._observe.inert import (
 )
 from lightning_devcheck._observe.module_tree import ModuleTree, tensors_of
 from lightning_devcheck._report.records import Origin
-from lightning_devcheck._source.files import attribute_origin, outside_origin, part_origin
+from lightning_devcheck._source.queries import attribute_origin, outside_origin, part_origin
 
 Kind = Literal["tensor", "parameter", "metric", "module"]
 

@@ -1,4 +1,4 @@
-"""The user's source: whose a file is, which statement stands at a place, which one gives an attribute its value."""
+"""The user's source: whose a file is, and which statement stands at a place."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from lightning_devcheck._report.records import Origin
-from lightning_devcheck._source.assignments import ANY, Assignment, read_assignments, targets_of
-from lightning_devcheck._source.statements import BUILDERS, is_move, parse_text
+from lightning_devcheck._source.statements import parse_text, targets_of
 from lightning_devcheck._source.torch_names import mark_torch_calls
 
 FRAMEWORKS = (
@@ -115,9 +114,8 @@ def parse(filename: str) -> ast.Module | None:
     known = _trees.get(filename)
     if known is not None and (known[0] is lines or known[0] == lines):
         return known[1]
-    if len(_trees) >= MAX_TREES or known is not None:  # what was read off an older state is of no use
-        for cache in (_trees.clear, assignments.cache_clear, _callers.cache_clear):
-            cache()
+    if len(_trees) >= MAX_TREES:
+        _trees.clear()
     tree = parse_text("".join(lines))
     if tree is not None:
         mark_torch_calls(tree, _namespace(filename))
@@ -210,158 +208,3 @@ def own_nodes(statement: ast.AST) -> Iterator[ast.AST]:
     for node in nodes:  # grows on the way
         yield node
         nodes += [child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.stmt)]
-
-
-def attribute_origin(owner: type, attribute: str) -> Origin | None:
-    """The line of a class or its bases that gives ``self.attribute`` its value.
-
-    The last one that assigns more than a constant counts: ``self.layer = None`` in ``__init__`` is a placeholder.
-    ``register_buffer`` and its like count where nothing else assigns the attribute.
-    """
-    for source, found in _assignments_to(owner, attribute):
-        whole = [one for one in found if one.kind in ("value", "empty")]
-        last = whole[-1:] or found
-        return origin_at(source, last[0].node, last[0].method)
-    return method_line(owner, attribute)  # a cached property
-
-
-def move_line(owner: type, attribute: str) -> Origin | None:
-    """The line of a class or its bases that moves the module in ``self.attribute`` by hand: ``self.teacher.cpu()``."""
-    for cls in type.__getattribute__(owner, "__mro__"):
-        source = class_source(cls)
-        for node in class_body(*source) if source else ():
-            call = node.value if isinstance(node, ast.Expr) else None
-            moved = ast.unparse(call.func).rpartition(".")[0] if isinstance(call, ast.Call) and is_move(call) else ""
-            if source and moved == f"self.{attribute}":
-                return origin_at(source[0], node)
-    return None
-
-
-def part_origin(owner: type, attribute: str, name: str) -> Origin | None:
-    """The line that puts what a name stands for into ``self.attribute``: ``self.cache["k"] = …``, ``.append(…)``.
-
-    One that makes a tensor on the CPU goes before one that takes over what another line made.
-
-    Args:
-        owner: The class.
-        attribute: The attribute.
-        name: The whole name, ``self.cache["k"]``; where no line puts it in, that of the attribute counts.
-    """
-    for source, found in _assignments_to(owner, attribute):
-        exact = [one for one in found if one.kind == "part" and name.endswith(f".{one.text}")]
-        values = [one for one in found if one.kind == "value"]
-        whole = [one for one in values if one.makes][-1:] or values[-1:]
-        loose = [one for one in found if one.kind in ("part", "added")] if name[-1:] in "])" else []
-        made = [one for one in loose if one.makes]
-        chosen = exact[-1:] or whole or made[:1] or loose[:1]
-        if chosen:
-            return origin_at(source, chosen[0].node, chosen[0].method)
-    return attribute_origin(owner, attribute)
-
-
-def outside_origin(root: type, name: str) -> Origin | None:
-    """The line of a root's class that sets an attribute of one of its parts: ``self.body.adapter = …``.
-
-    Args:
-        root: The class.
-        name: The whole name, ``self.body.adapter[0]``.
-    """
-    for source, found in _assignments_to(root, name.removeprefix("self.").partition(".")[0]):
-        parts = [one for one in found if one.kind == "part" and re.match(rf"self\.{re.escape(one.text)}\b", name)]
-        if parts:
-            return origin_at(source, parts[-1].node, parts[-1].method)
-    return None
-
-
-def _assignments_to(owner: type, attribute: str) -> Iterator[tuple[str, list[Assignment]]]:
-    """The file and the assignments of each class that has some, the class itself first."""
-    for cls in type.__getattribute__(owner, "__mro__"):
-        source = class_source(cls)
-        if source is not None:
-            known = assignments(*source)
-            found = known.get(attribute) or [one for one in known.get(ANY, []) if re.fullmatch(one.text, attribute)]
-            if found:
-                yield source[0], found
-
-
-def class_source(cls: type) -> tuple[str, str, int] | None:
-    """File, name and a line of a class of the user's; None for the classes of frameworks and of C extensions."""
-    members = type.__getattribute__(cls, "__dict__")
-    for member in list(members.values()):
-        wrapped = type(member) is staticmethod or type(member) is classmethod
-        function = member.__func__ if wrapped else member
-        filename = function.__code__.co_filename if type(function) is types.FunctionType else "<string>"
-        if filename != "<string>" and not is_framework(filename):  # dataclasses make methods from strings
-            return filename, _name(cls), function.__code__.co_firstlineno
-    file: object = vars(sys.modules.get(str(members.get("__module__")), types)).get("__file__")
-    if type(file) is not str or is_framework(file):
-        return None
-    return file, _name(cls), 0  # a class without methods
-
-
-def _name(cls: type) -> str:
-    return str(type.__getattribute__(cls, "__name__"))
-
-
-@functools.lru_cache(maxsize=256)
-def assignments(filename: str, name: str, lineno: int) -> dict[str, list[Assignment]]:
-    """The lines that give each attribute of a class its value, in the order of the source."""
-    return read_assignments(list(class_body(filename, name, lineno)))
-
-
-def is_building(line: Origin, owner: type | None) -> bool:
-    """Whether a line runs while its module is built: it is in ``__init__`` or its like, or in what they alone call.
-
-    Args:
-        line: The line.
-        owner: The module's class, whose bases may be in other files; the line's file tells where they do not.
-    """
-    bases = type.__getattribute__(owner, "__mro__") if owner is not None else ()
-    own = tuple(source for source in map(class_source, bases) if source)
-    scopes = own if any(line.function in _callers(source) for source in own) else ((line.filename, "", 0),)
-    return line.function in BUILDERS or _called_while_building(scopes, line.function, frozenset())
-
-
-def _called_while_building(scopes: tuple[tuple[str, str, int], ...], function: str, seen: frozenset[str]) -> bool:
-    callers = {caller for scope in scopes for caller in _callers(scope).get(function, ())} - {function}
-    return bool(callers) and all(
-        one in BUILDERS or (one not in seen and _called_while_building(scopes, one, seen | {function}))
-        for one in callers
-    )
-
-
-@functools.lru_cache(maxsize=256)
-def _callers(scope: tuple[str, str, int]) -> dict[str, set[str]]:
-    """The methods of a class, or of a whole file, that call a method of their own object, by its name."""
-    filename, name, _ = scope
-    tree, found = parse(filename), dict[str, set[str]]()
-    nodes: Iterable[ast.AST] = class_body(*scope) if name else ast.walk(tree) if tree else ()
-    for method in (node for node in nodes if isinstance(node, ast.FunctionDef)):
-        for node in ast.walk(method):
-            called = node.func if isinstance(node, ast.Call) else None
-            if isinstance(called, ast.Attribute) and ast.unparse(called.value) in ("self", "super()"):
-                found.setdefault(called.attr, set()).add(method.name)
-    return found
-
-
-def method_line(owner: type, method: str) -> Origin | None:
-    """The last ``return`` of a method in the source of a class or its bases, else its ``def``."""
-    for cls in owner.__mro__:
-        source = class_source(cls) if method in vars(cls) else None
-        for node in class_body(*source) if source else ():
-            if isinstance(node, ast.FunctionDef) and node.name == method:
-                returns = [inner for inner in ast.walk(node) if isinstance(inner, ast.Return)]
-                return origin_at(source[0] if source else "", [node, *returns][-1], method)
-    return None
-
-
-def class_body(filename: str, name: str, lineno: int) -> Iterator[ast.stmt]:
-    """The statements of the class of that name that holds a line, in the order of the source; of any for line 0."""
-    tree = parse(filename)
-    for node in ast.walk(tree) if tree else ():
-        if not isinstance(node, ast.ClassDef) or node.name != name:
-            continue
-        if not lineno or node.lineno <= lineno <= (node.end_lineno or 0):
-            found = [inner for inner in ast.walk(node) if isinstance(inner, ast.stmt)]
-            yield from sorted(found, key=lambda inner: inner.lineno)
-            return

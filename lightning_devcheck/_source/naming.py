@@ -9,8 +9,6 @@ from collections.abc import Set as AbstractSet
 
 from lightning_devcheck._report.records import Origin
 from lightning_devcheck._source.files import (
-    class_body,
-    class_source,
     end_of,
     innermost,
     origin_at,
@@ -20,9 +18,8 @@ from lightning_devcheck._source.files import (
     statement_at,
     statements_around,
 )
-from lightning_devcheck._source.statements import kept_by
+from lightning_devcheck._source.statements import FUNCTIONS, receiver_of, word_of
 
-FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 MOVES = ("cpu", "to", "cuda", "type_as", "numpy")
 # what reads values from a device: methods, functions, and methods that lead there
 READING_METHODS = {"item", "tolist", "cpu", "numpy", "nonzero", "to", "unique"}
@@ -57,7 +54,7 @@ def name_read(place: Origin) -> str:
     item by item.
     """
     statement, function = _statement(place)
-    if isinstance(statement, ast.AugAssign) and _copies(statement.value):
+    if isinstance(statement, ast.AugAssign) and receiver_of(statement.value, ("cpu", "to")):
         target = statement.target
         return ast.unparse(target.value if isinstance(target, ast.Subscript) else target)
     found = _first_read(statement, function, place) if statement is not None else None
@@ -83,16 +80,10 @@ def bare(place: Origin) -> str:
     return ast.unparse(statement)
 
 
-def _copies(value: ast.expr) -> bool:
-    """Whether the outermost call brings a tensor to the host, as a tensor."""
-    return isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in ("cpu", "to")
-
-
 def _called_on(statement: ast.AST, methods: AbstractSet[str]) -> Iterator[ast.expr]:
     """What a statement calls one of some methods on."""
-    for node in own_nodes(statement):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in methods:
-            yield _source_of(node.func.value)
+    receivers = (receiver_of(node, methods) for node in own_nodes(statement))
+    yield from (_source_of(receiver) for receiver in receivers if receiver is not None)
 
 
 def _decided_by(statement: ast.AST) -> Iterator[ast.expr]:
@@ -112,15 +103,15 @@ def _shown(statement: ast.AST, function: ast.AST | None) -> list[ast.expr]:
     for node in own_nodes(statement):
         if isinstance(node, ast.FormattedValue):
             found.append(_source_of(node.value))
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "format":
-            found += map(_source_of, node.args) if _is_text(node.func.value) else ()
+        elif isinstance(node, ast.Call) and _is_text(receiver_of(node, ("format",))):
+            found += map(_source_of, node.args)
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and _is_text(node.left):
             found += map(_source_of, node.right.elts if isinstance(node.right, ast.Tuple) else [node.right])
     assigned = {ast.unparse(n) for n in ast.walk(function) if _is_assigned(n)} if function is not None else set()
     return sorted(found, key=lambda value: ast.unparse(value) not in assigned)
 
 
-def _is_text(node: ast.expr) -> bool:
+def _is_text(node: ast.expr | None) -> bool:
     return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
 
@@ -180,50 +171,20 @@ def _taken_from(target: ast.expr, source: ast.expr, name: str) -> ast.expr | Non
     """Which part of an iterable becomes a name: through ``enumerate``, ``zip``, ``.items()`` and ``.values()``."""
     call = source if isinstance(source, ast.Call) else None
     called = call.func if call else None
-    if isinstance(called, ast.Attribute) and called.attr in ("items", "values") and call and not call.args:
-        return called.value if any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(target)) else None
+    held = receiver_of(call, ("items", "values"))
+    if held is not None and call and not call.args:
+        return held if any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(target)) else None
     if isinstance(target, ast.Name):
         return source if target.id == name else None
     if not isinstance(target, (ast.Tuple, ast.List)):
         return None
     parts: list[ast.expr] = [source] * len(target.elts)
-    if call and isinstance(called, ast.Name) and called.id == "zip" and len(call.args) == len(parts):
+    if call and word_of(called) == "zip" and len(call.args) == len(parts):
         parts = call.args
-    elif call and isinstance(called, ast.Name) and called.id == "enumerate" and len(parts) == 2 and call.args:
+    elif call and word_of(called) == "enumerate" and len(parts) == 2 and call.args:
         parts = [source, call.args[0]]
     found = (_taken_from(part, whole, name) for part, whole in zip(target.elts, parts, strict=True))
     return next((one for one in found if one is not None), None)
-
-
-def keeping_line(owner: type, attribute: str) -> Origin | None:
-    """The line outside ``__init__`` that puts something into an attribute or adds to it, in a class or its bases."""
-    name = f"self.{attribute}"
-    for cls in owner.__mro__:
-        source = class_source(cls)
-        methods = [node for node in class_body(*source) if isinstance(node, FUNCTIONS)] if source else []
-        for method in methods:
-            for node in ast.walk(method):
-                if source and isinstance(node, ast.stmt) and method.name != "__init__":
-                    kept = kept_by(node)
-                    if kept is not None and kept[0] == name:
-                        return origin_at(source[0], node, method.name)
-    return None
-
-
-def leaf_line(owner: type, method: str) -> Origin | None:
-    """The first line of a method that makes a leaf by ``requires_grad``."""
-    for cls in owner.__mro__:
-        source = class_source(cls) if method in vars(cls) else None
-        for function in _functions(class_body(*source), method) if source else ():
-            for node in ast.walk(function):
-                simple = isinstance(node, ast.stmt) and not hasattr(node, "body")
-                if isinstance(node, ast.stmt) and simple and "requires_grad" in ast.unparse(node):
-                    return origin_at(source[0], node, method) if source else None
-    return None
-
-
-def _functions(nodes: Iterator[ast.stmt], name: str) -> Iterator[ast.FunctionDef]:
-    return (node for node in nodes if isinstance(node, ast.FunctionDef) and node.name == name)
 
 
 def _statement(place: Origin) -> tuple[ast.stmt | None, ast.AST | None]:
@@ -257,7 +218,7 @@ def _assignment(function: ast.AST | None, name: str, place: Origin) -> Origin | 
 def _receiver(statement: ast.stmt | None) -> str:
     """What ``.cpu()`` or ``.to()`` is called on, where that has a name."""
     for node in ast.walk(statement) if statement else ():
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in MOVES:
-            value = node.func.value
+        value = receiver_of(node, MOVES)
+        if value is not None:
             return ast.unparse(value) if isinstance(value, (ast.Name, ast.Attribute, ast.Subscript)) else ""
     return ""

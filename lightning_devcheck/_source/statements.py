@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 
 # torch functions that make a tensor on the CPU unless told otherwise
 FACTORIES = frozenset({"zeros", "ones", "empty", "full", "rand", "randn", "randint", "randperm", "arange", "linspace"})
@@ -25,7 +25,10 @@ _SETTING = re.compile(
     r"[A-Z_]*(DEVICE|GPU|CUDA)[A-Z_0-9]*|(self\.)?(args|opts?|cfg|conf|config|hparams|FLAGS)\.(device|gpu)"
 )
 # methods of containers that keep what they are given
-KEEPING = ("append", "appendleft", "add", "insert", "setdefault", "extend")
+ADDERS = ("append", "appendleft", "extend", "insert", "add", "update", "setdefault")
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def parse_text(text: str) -> ast.Module | None:
@@ -50,9 +53,26 @@ def is_factory(node: ast.AST) -> bool:
     return isinstance(node, ast.Call) and torch_function(node) in MAKERS and device_argument(node) is None
 
 
+def receiver_of(node: ast.AST | None, methods: Container[str]) -> ast.expr | None:
+    """What a call of one of these methods is called on; None for every other node."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in methods:
+        return node.func.value
+    return None
+
+
+def word_of(function: ast.AST | None) -> str:
+    """The last word of what is called: ``zeros`` of ``torch.zeros``."""
+    return getattr(function, "attr", "") or getattr(function, "id", "")
+
+
 def is_move(node: ast.AST) -> bool:
     """Whether a call copies a tensor to a device."""
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in MOVES
+    return receiver_of(node, MOVES) is not None
+
+
+def moved_in_place(statement: ast.stmt) -> ast.expr | None:
+    """What a line of its own moves, as modules are; a tensor's copy is thrown away there."""
+    return receiver_of(getattr(statement, "value", None), MOVES) if isinstance(statement, ast.Expr) else None
 
 
 def is_host_copy(node: ast.AST) -> bool:
@@ -79,7 +99,7 @@ def calls_torch(call: ast.Call, name: str) -> bool:
     """Whether a call is of torch's function of that name."""
     if torch_function(call) == name:
         return True
-    return isinstance(call.func, ast.Attribute) and call.func.attr == name and "torch" in ast.unparse(call.func)
+    return word_of(call.func) == name and "torch." in ast.unparse(call.func)
 
 
 def with_device_argument(made: ast.stmt, wanted: Callable[[ast.Call], bool], keyword: str = "device") -> str:
@@ -147,8 +167,9 @@ class _Undirected(ast.NodeTransformer):
         """Leave what is moved, and what makes a tensor."""
         self.generic_visit(node)
         named = any(map(is_written_out, (*node.args, *(word.value for word in node.keywords))))
-        if is_move(node) and isinstance(node.func, ast.Attribute) and (named or node.func.attr == "cuda"):
-            return node.func.value
+        moved = receiver_of(node, MOVES if named else ("cuda",))
+        if moved is not None:
+            return moved
         node.keywords = [word for word in node.keywords if not is_written_out(word.value)]
         return node
 
@@ -177,13 +198,13 @@ def with_parameter_outside(value: ast.expr) -> ast.expr | None:
 
 def without_moves(value: ast.expr) -> ast.expr:
     """An expression without the moves around it."""
-    while is_move(value):
-        value = value.func.value  # type: ignore[attr-defined]
+    while (moved := receiver_of(value, MOVES)) is not None:
+        value = moved
     return copy.deepcopy(value)
 
 
 def _is_parameter(call: ast.Call) -> bool:
-    return ast.unparse(call.func).rpartition(".")[2] == "Parameter" and len(call.args) == 1 and not call.keywords
+    return word_of(call.func) == "Parameter" and len(call.args) == 1 and not call.keywords
 
 
 def _parameter(value: ast.expr) -> ast.expr:
@@ -215,7 +236,7 @@ def without_start(statement: ast.stmt, start: str) -> ast.stmt | None:
     tree = copy.deepcopy(statement)
     for call in calls_in(tree):
         given = [*call.args[1:], *(word.value for word in call.keywords)]
-        if isinstance(call.func, ast.Name) and call.func.id == "sum" and [spell(value) for value in given] == [start]:
+        if spell(call.func) == "sum" and [spell(value) for value in given] == [start]:
             call.args, call.keywords = call.args[:1], []
             return tree
     return None
@@ -233,7 +254,14 @@ class _Stripping(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.AST:
         """Leave what is copied."""
         self.generic_visit(node)
-        return node.func.value if is_host_copy(node) and isinstance(node.func, ast.Attribute) else node
+        return receiver_of(node, MOVES) or node if is_host_copy(node) else node
+
+
+def targets_of(node: ast.stmt) -> list[ast.expr]:
+    """What a statement assigns to."""
+    if isinstance(node, ast.Assign):
+        return node.targets
+    return [node.target] if isinstance(node, (ast.AnnAssign, ast.AugAssign)) else []
 
 
 def kept_by(statement: ast.stmt) -> tuple[str, ast.expr] | None:
@@ -242,9 +270,10 @@ def kept_by(statement: ast.stmt) -> tuple[str, ast.expr] | None:
         target: ast.expr = statement.targets[-1] if isinstance(statement, ast.Assign) else statement.target
         kept: ast.expr = statement.value
     elif isinstance(statement, ast.Expr) and isinstance(call := statement.value, ast.Call) and call.args:
-        if not isinstance(call.func, ast.Attribute) or call.func.attr not in KEEPING:
+        filled = receiver_of(call, ADDERS)
+        if filled is None:
             return None
-        target, kept = call.func.value, call.args[-1]
+        target, kept = filled, call.args[-1]
     else:
         return None
     while isinstance(target, ast.Subscript):
