@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -9,7 +11,8 @@ from torch import nn
 
 from lightning_devcheck import check_devices, explain, preflight, scan, simulate_cuda
 from lightning_devcheck._judge.backward import is_allowed
-from lightning_devcheck._observe.module_tree import attribute_of, spell_path
+from lightning_devcheck._observe.module_tree import spell_path
+from lightning_devcheck._source.path import Path, quoted
 from tests.helpers.training import Clean, make_loader
 
 
@@ -129,4 +132,120 @@ def test_path_of_the_root():
 )
 def test_attribute_that_a_name_begins_with(name, attribute):
     """A name begins with an attribute of the module, or with none."""
-    assert attribute_of(name) == attribute
+    assert Path.parse(name).attribute == attribute
+
+
+@pytest.mark.parametrize(
+    ("name", "keys"),
+    [
+        ("x", []),
+        ('self.heads["b"].weight', ["heads", "b", "weight"]),
+        ('self.rows["it\'s"][0]', ["rows", "it's", "0"]),
+        ('self.w["a.b"]["c(d"]', ["w", "a.b", "c(d"]),
+        ("self.rows['say \"a\"'].x", ["rows", 'say "a"', "x"]),
+        ("self.loss(weight).bias", ["loss", "weight", "bias"]),
+        ("self.a-b.weight", ["a-b", "weight"]),
+        ('rows[d["k"]][i + 1].x', ['[d["k"]]', "[i + 1]", "x"]),
+        ("rows[-1]", ["[-1]"]),
+        ("a tensor", []),
+    ],
+)
+def test_a_name_is_taken_apart_and_spelled_again(name, keys):
+    """What a name consists of is found whatever the keys are, and spelled as it was."""
+    path = Path.parse(name)
+    assert str(path) == name
+    assert path.keys == keys
+
+
+@pytest.mark.parametrize(
+    ("node", "name"),
+    [("x", "x"), ("x.a['b'][0]", 'x.a["b"][0]'), ("f(x).a", "None"), ("x + y", "None"), ("x[f(i)]", "x[f(i)]")],
+)
+def test_name_of_an_expression(node, name):
+    """A variable and a part of one have a name; what has to be computed has none."""
+    assert str(Path.of(ast.parse(node, mode="eval").body)) == name
+
+
+def test_parts_of_paths():
+    """A part knows what holds it, what it is in, and its name as the object in between has it."""
+    path = Path.parse('self.body.rows["a"].x')
+    assert (str(path.parent), str(path.container)) == ('self.body.rows["a"]', "self.body.rows")
+    assert path.is_in(Path.parse("self.body"))
+    assert not path.is_in(Path.parse("self.bod"))
+    assert path.ends_like(Path.parse('self.rows["a"].x'))
+    assert not path.ends_like(Path.parse("self.y"))
+    assert path.ends_like(path)
+
+
+KEYS = ["a(b", "a.b", "a[b", "it's", 'say "b"', "a]b"]
+
+
+class Keyed(Clean):
+    """A model that keeps a tensor under a key."""
+
+    def __init__(self, key):
+        super().__init__()
+        self.key = key
+        self.rows = {key: torch.ones(4)}
+
+    def training_step(self, batch, batch_idx):
+        return (self.net(batch) * self.rows[self.key]).mean()
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_any_text_is_a_key(key):
+    """`explain` names what a dictionary holds under any text, and finds its line."""
+    with simulate_cuda(devices=1):
+        model = Keyed(key)
+        model.net.to("cuda")
+        with pytest.raises(RuntimeError) as caught:
+            model.training_step(torch.ones(2, 4, device="cuda"), 0)
+        (finding,) = explain(caught.value, model).findings
+    assert finding.name == f"self.rows[{quoted(key)}]"
+    assert finding.origin.line == "self.rows = {key: torch.ones(4)}"
+
+
+ROWS = [torch.ones(4)]
+
+
+def test_item_of_a_constant():
+    """A buffer in place of an item of the file's own list has a name that Python takes."""
+    with simulate_cuda(devices=1):
+        x = torch.ones(4, device="cuda")
+        with pytest.raises(RuntimeError) as caught:
+            x * ROWS[0]
+        (finding,) = explain(caught.value).findings
+    assert finding.name == "ROWS[0]"
+    assert 'self.register_buffer("rows", ' in finding.fix
+
+
+class Selfish:
+    """Gives back what another object holds, whose name begins as ``self`` does."""
+
+    @property
+    def weight(self):
+        return selfish.weight
+
+
+selfish = nn.Module()
+selfish.weight = torch.ones(4)
+
+
+def test_property_of_another_object():
+    """What a property takes from elsewhere has the name that it has there."""
+    owner = Selfish()
+    with simulate_cuda(devices=1):
+        x = torch.ones(4, device="cuda")
+        with pytest.raises(RuntimeError) as caught:
+            x * owner.weight
+        (finding,) = explain(caught.value).findings
+    assert finding.name == "selfish.weight"
+
+
+def test_parameters_of_a_dictionary_are_one_finding():
+    """Parameters that one container holds are told together, by its name."""
+    model = nn.Module()
+    model.net = nn.Linear(4, 4)
+    model.scales = nn.ParameterDict({key: nn.Parameter(torch.ones(4, device="meta")) for key in "ab"})
+    findings = check_devices(model.net(torch.ones(2, 4)).mean(), model).findings
+    assert [(finding.rule, finding.name) for finding in findings] == [("meta-parameter", "self.scales")]

@@ -19,7 +19,8 @@ from lightning_devcheck import explain
 from lightning_devcheck._explain.frames import read_frames
 from lightning_devcheck._report.records import Origin
 from lightning_devcheck._source.files import innermost, parse, statement_at
-from lightning_devcheck._source.statements import quoted, spell
+from lightning_devcheck._source.path import quoted
+from lightning_devcheck._source.statements import spell
 from tests.helpers.failing import explained, failure
 from tests.helpers.source import load
 

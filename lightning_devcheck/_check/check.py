@@ -16,7 +16,7 @@ from lightning_devcheck._judge.training import Seen, judge_training
 from lightning_devcheck._observe.devices import device_of, devices_of
 from lightning_devcheck._observe.expectation import Expectation, declared, learned_from
 from lightning_devcheck._observe.graph import plain_graph, record_graph, record_tensor
-from lightning_devcheck._observe.module_tree import OwnTensors, attribute_of, tensors_of
+from lightning_devcheck._observe.module_tree import OwnTensors, tensors_of
 from lightning_devcheck._observe.training import (
     kept_graphs,
     moved_states,
@@ -25,6 +25,7 @@ from lightning_devcheck._observe.training import (
 from lightning_devcheck._observe.unregistered import unregistered
 from lightning_devcheck._report.records import Finding, Origin, TensorRecord
 from lightning_devcheck._report.report import Report
+from lightning_devcheck._source.path import Path
 from lightning_devcheck._source.queries import attribute_origin, leaf_line, method_line, move_line
 
 # what needs a look at all of the module or all optimizer state is done up to this batch
@@ -288,7 +289,7 @@ def _origins(
     """The assignments of plain attributes that met the graph, and of the module's own attributes."""
     found = {name: origin for name, origin in foreign.values() if origin is not None}
     children = {name for name, _ in module.named_children()}
-    for attribute in dict.fromkeys(attribute_of(record.name) for record in owned):
+    for attribute in dict.fromkeys(Path.parse(record.name).attribute for record in owned):
         moved = move_line(type(module), attribute) if attribute in children else None
         origin = moved or attribute_origin(type(module), attribute)
         if origin is not None:

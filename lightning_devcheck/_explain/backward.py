@@ -18,7 +18,7 @@ from lightning_devcheck._observe.module_tree import ModuleTree
 from lightning_devcheck._report.records import Origin
 from lightning_devcheck._source.files import origin_at, parse, statements_around
 from lightning_devcheck._source.queries import methods_of, sources_of
-from lightning_devcheck._source.statements import Function, is_factory, is_move, receiver_of, spell, word_of
+from lightning_devcheck._source.statements import Function, has_factory, is_move, receiver_of, spell, word_of
 
 HOOKS = frozenset({"register_hook", "register_post_accumulate_grad_hook", "register_prehook"})
 HOOKS |= {"register_full_backward_hook", "register_full_backward_pre_hook", "register_backward_hook"}
@@ -76,9 +76,13 @@ def _backward_line(function: type, *, certain: bool) -> Origin | None:
 
 def _leaving(function: Function, certain: bool) -> ast.stmt | None:
     statements = [node for node in ast.walk(function) if isinstance(node, ast.stmt) and node is not function]
-    leaving = [s for s in statements if any(is_factory(n) or is_move(n) for n in ast.walk(s))]
+    leaving = [s for s in statements if _leaves(s)]
     returns = [s for s in statements if isinstance(s, ast.Return)]
     return next(iter(leaving if certain else [*leaving, *returns[-1:], function]), None)
+
+
+def _leaves(node: ast.AST) -> bool:
+    return has_factory(node) or any(map(is_move, ast.walk(node)))
 
 
 def _hooks(name: str | None, frames: Sequence[Frame], root: torch.nn.Module | None) -> Iterator[Named]:
@@ -88,8 +92,7 @@ def _hooks(name: str | None, frames: Sequence[Frame], root: torch.nn.Module | No
             owner = receiver_of(node, HOOKS)
             if isinstance(node, ast.Call) and owner is not None:
                 hook = _hook_of(node, functions)
-                leaving = hook is not None and any(is_move(n) or is_factory(n) for n in ast.walk(hook))
-                if leaving and name in (None, "", _hook_name(node)):
+                if hook is not None and _leaves(hook) and name in (None, "", _hook_name(node)):
                     yield Named(f"hook on {spell(owner)}", origin_at(filename, node), "hook")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 from lightning_devcheck._explain.calls import scope_nodes
 from lightning_devcheck._explain.frames import Frame
@@ -21,20 +22,23 @@ from lightning_devcheck._source.files import (
     start_of,
     statements_around,
 )
+from lightning_devcheck._source.path import Path, base_of
 from lightning_devcheck._source.statements import (
     ADDERS,
+    ASSIGNMENTS,
     FUNCTIONS,
-    device_argument,
-    is_factory,
-    is_move,
+    calls_in,
+    has_factory,
     moved_in_place,
+    names_device,
+    pairs_of,
+    parts_of,
     receiver_of,
-    spell,
 )
 
 Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.Module
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
-ASSIGNMENTS = (ast.Assign, ast.AnnAssign, ast.NamedExpr)
+Kind = Literal["value", "loop", "argument", "import", "move"]
 BRANCHES = (ast.If, ast.Try, ast.Match, ast.For, ast.While)
 
 
@@ -51,7 +55,7 @@ class Binding:
         unpacked: Whether the name takes a part of the value.
     """
 
-    kind: str
+    kind: Kind
     node: Node
     value: ast.expr | None = None
     function: str = ""
@@ -66,11 +70,6 @@ class Binding:
     def end(self) -> Point:
         """From where on the name has this value."""
         return end_of(self.node)
-
-
-def base_of(name: str) -> str:
-    """The variable that a name starts with."""
-    return name.partition(".")[0].partition("[")[0].partition("(")[0]
 
 
 def find_binding(frame: Frame, name: str, point: Point | None = None) -> Binding | None:
@@ -126,7 +125,7 @@ def _in_scope(scope: Scope, name: str, point: Point, moves: bool) -> Binding | N
 
 def _taken(last: Binding, before: list[Binding], nodes: list[ast.AST], point: Point) -> Binding:
     """The binding that made a CPU tensor, where the last one names a device on a branch that may not have run."""
-    if last.value is None or _stays_on_host(last.value) or not _names_device(last.value):
+    if last.value is None or _stays_on_host(last.value) or not any(map(names_device, calls_in(last.value))):
         return last
     for node in nodes:
         if isinstance(node, BRANCHES) and contains(node, last.start) and end_of(node) <= point:
@@ -136,11 +135,7 @@ def _taken(last: Binding, before: list[Binding], nodes: list[ast.AST], point: Po
 
 
 def _stays_on_host(value: ast.expr) -> bool:
-    return any(is_factory(node) for node in ast.walk(value)) or ".cpu()" in ast.unparse(value)
-
-
-def _names_device(value: ast.expr) -> bool:
-    return any(isinstance(n, ast.Call) and (device_argument(n) is not None or is_move(n)) for n in ast.walk(value))
+    return has_factory(value) or ".cpu()" in ast.unparse(value)
 
 
 def _part(scope: Scope, held: Binding, name: str, point: Point) -> Binding | None:
@@ -151,8 +146,8 @@ def _part(scope: Scope, held: Binding, name: str, point: Point) -> Binding | Non
     for node in scope_nodes(scope):
         if not isinstance(node, ast.stmt) or start_of(node) < held.end or end_of(node) > point:
             continue
-        for text, value in _partial(node, base_of(name)):
-            known = text != base_of(name) and not isinstance(node, ast.AugAssign) and _is_part(name, text)
+        for path, value in _partial(node, base_of(name)):
+            known = path.links and not isinstance(node, ast.AugAssign) and Path.parse(name).is_in(path)
             (exact if known else loose).append(Binding("value", node, value, function))
     if exact:
         return max(exact, key=lambda b: b.start)
@@ -162,25 +157,20 @@ def _part(scope: Scope, held: Binding, name: str, point: Point) -> Binding | Non
     return next((b for b in loose if b.value is not None and _stays_on_host(b.value)), loose[0] if loose else None)
 
 
-def _is_part(name: str, text: str) -> bool:
-    return name == text or (name.startswith(text) and name[len(text)] in ".[(")
-
-
-def _partial(node: ast.AST, base: str) -> Iterator[tuple[str, ast.expr | None]]:
+def _partial(node: ast.AST, base: str) -> Iterator[tuple[Path, ast.expr | None]]:
     """What a statement changes of a variable: ``cfg["a"] = x``, ``cfg.a = x``, ``terms.append(x)``, ``total += x``."""
     targets = node.targets if isinstance(node, ast.Assign) else []
     if isinstance(node, (ast.AugAssign, ast.AnnAssign)):
         targets = [node.target]
     for target in targets:
         plain = isinstance(target, ast.Name) and not isinstance(node, ast.AugAssign)
-        if isinstance(target, (ast.Name, ast.Attribute, ast.Subscript)) and not plain:
-            text = spell(target)
-            if base_of(text) == base:
-                yield text, node.value  # type: ignore[attr-defined]
+        path = Path.of(target)
+        if path is not None and path.base == base and not plain:
+            yield path, node.value  # type: ignore[attr-defined]
     call = node.value if isinstance(node, ast.Expr) else None
-    filled = receiver_of(call, ADDERS)
-    if filled is not None and base_of(spell(filled)) == base and call.args:  # type: ignore[union-attr]
-        yield base, call.args[-1]  # type: ignore[union-attr]
+    filled = Path.of(receiver_of(call, ADDERS))
+    if filled is not None and filled.base == base and call.args:  # type: ignore[union-attr]
+        yield Path(base), call.args[-1]  # type: ignore[union-attr]
 
 
 def _set_elsewhere(tree: ast.Module, held: Binding, name: str) -> Binding | None:
@@ -222,38 +212,16 @@ def _bindings(node: ast.AST, name: str, function: str) -> Iterator[Binding]:
                 yield Binding("loop", pattern, node.subject, function)
     else:
         for target, value, kind in _targets(node):
-            if _names(target, name):
+            if any(isinstance(part, ast.Name) and part.id == name for part in parts_of(target)):
                 whole = node if isinstance(node, (*ASSIGNMENTS, *COMPREHENSIONS)) else target
                 yield Binding(kind, whole, value, function, not isinstance(target, ast.Name))
 
 
-def _targets(node: ast.AST) -> list[tuple[ast.expr, ast.expr | None, str]]:
-    if isinstance(node, ast.Assign):
-        return [pair for target in node.targets for pair in _paired(target, node.value)]
-    if isinstance(node, (ast.AnnAssign, ast.NamedExpr)):
-        return [(node.target, node.value, "value")] if node.value is not None else []
+def _targets(node: ast.AST) -> list[tuple[ast.expr, ast.expr | None, Kind]]:
     if isinstance(node, (ast.For, ast.AsyncFor)):
         return [(node.target, node.iter, "loop")]
     if isinstance(node, COMPREHENSIONS):
         return [(part.target, part.iter, "loop") for part in node.generators]
     if isinstance(node, ast.withitem) and node.optional_vars is not None:
         return [(node.optional_vars, node.context_expr, "value")]
-    return []
-
-
-def _paired(target: ast.expr, value: ast.expr) -> list[tuple[ast.expr, ast.expr | None, str]]:
-    """Targets with their values: ``a, b = x, y`` is two assignments."""
-    kinds = (ast.Tuple, ast.List)
-    if not isinstance(target, kinds) or not isinstance(value, kinds) or len(target.elts) != len(value.elts):
-        return [(target, value, "value")]
-    if any(isinstance(element, ast.Starred) for element in (*target.elts, *value.elts)):
-        return [(target, value, "value")]
-    return [pair for left, right in zip(target.elts, value.elts, strict=True) for pair in _paired(left, right)]
-
-
-def _names(target: ast.expr, name: str) -> bool:
-    if isinstance(target, (ast.Tuple, ast.List)):
-        return any(_names(element, name) for element in target.elts)
-    if isinstance(target, ast.Starred):
-        return _names(target.value, name)
-    return isinstance(target, ast.Name) and target.id == name
+    return [(target, value, "value") for target, value in pairs_of(node) if value is not None]

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from lightning_devcheck._explain.frames import Frame
-from lightning_devcheck._observe.inert import MISSING, class_member, is_a, is_exactly
+from lightning_devcheck._observe.inert import MISSING, class_member, closure_parts, is_a, is_exactly
 from lightning_devcheck._source.files import Node, is_installed, parse, position_of, start_of
 
 MAX_DEPTH = 4  # of calls in calls
@@ -76,21 +76,18 @@ def scope_nodes(scope: ast.AST) -> Iterator[ast.AST]:
             pending += ast.iter_child_nodes(node)
 
 
-def frame_inside(function: types.FunctionType, owner: Any, outer: Frame, at: Node) -> Frame:
+def frame_inside(function: types.FunctionType, owner: Any, outer: Frame | None, at: Node) -> Frame:
     """A function that has returned, as a frame: its own variables are gone, but ``self`` and the closure are known.
 
     Args:
         function: The function.
         owner: Its ``self``, or `MISSING`.
-        outer: The frame that called it.
+        outer: The frame that called it, where that is known.
         at: The expression in it that is looked at.
     """
     names = {} if owner is MISSING else {"self": owner}
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
-        try:
-            names[name] = cell.cell_contents
-        except ValueError:  # not assigned yet
-            continue
+    names |= {link.key: value for link, value in closure_parts(function)}
     code = function.__code__
     position = position_of(at)
-    return Frame(code.co_filename, at.lineno, code, names, function.__globals__, position, outer.depth + 1)
+    depth = 1 if outer is None else outer.depth + 1
+    return Frame(code.co_filename, at.lineno, code, names, function.__globals__, position, depth)

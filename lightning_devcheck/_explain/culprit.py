@@ -7,7 +7,6 @@ from dataclasses import replace
 import torch
 
 from lightning_devcheck._explain.backward import blame_backward, forward_line
-from lightning_devcheck._explain.bindings import base_of
 from lightning_devcheck._explain.locate import Named, locate
 from lightning_devcheck._explain.logged import logged_value
 from lightning_devcheck._explain.made import made_in_place
@@ -33,6 +32,7 @@ from lightning_devcheck._observe.inert import dims, inside, is_metric, is_module
 from lightning_devcheck._observe.module_tree import tensors_of
 from lightning_devcheck._report.records import Operator, Origin
 from lightning_devcheck._report.rules import RULES
+from lightning_devcheck._source.path import base_of
 
 
 def find_culprit(scene: Scene) -> Culprit:

@@ -9,11 +9,13 @@ from typing import Any
 
 import torch
 
-from lightning_devcheck._observe.inert import inside, is_a, is_metric, is_module
-from lightning_devcheck._observe.module_tree import ModuleTree, metric_states, spell_child, tensors_of
+from lightning_devcheck._judge.culprit import Kind
+from lightning_devcheck._observe.inert import inside, is_metric, is_module, own_tensors
+from lightning_devcheck._observe.module_tree import ModuleTree, link_to, metric_states, tensors_of
 from lightning_devcheck._observe.unregistered import unregistered
 from lightning_devcheck._report.records import Origin
 from lightning_devcheck._source.files import statement_at
+from lightning_devcheck._source.path import Path
 from lightning_devcheck._source.queries import attribute_origin, move_line, part_origin, statements_of
 from lightning_devcheck._source.statements import is_host_copy, spell, targets_of
 
@@ -25,13 +27,12 @@ class Named:
     Attributes:
         name: As the user types it.
         origin: The line that made it.
-        kind: Where it is kept: ``local``, ``registered``, ``attribute``, ``module`` (a part of a module that is not
-            registered), ``metric``, ``batch``, ``optimizer``, ``global`` or ``call`` (made in the expression itself).
+        kind: Where it is kept.
     """
 
     name: str
     origin: Origin | None
-    kind: str
+    kind: Kind
 
 
 def locate(root: torch.nn.Module | None, wanted: Any, name: str = "self") -> Named | None:
@@ -46,20 +47,18 @@ def locate(root: torch.nn.Module | None, wanted: Any, name: str = "self") -> Nam
         return None
     tree = ModuleTree(root, name)
     for index, module in enumerate(tree.modules):
-        own = object.__getattribute__(module, "__dict__")
-        for held in (own.get("_parameters"), own.get("_buffers")):
-            for key, value in dict.items(held) if is_a(held, dict) else ():
-                if value is wanted:
-                    return _registered(tree, index, key)
-        if "_defaults" in own and (key := _state_key(module, wanted)):
+        for key, value in own_tensors(module).items():
+            if value is wanted:
+                return _registered(tree, index, key)
+        if key := _state_key(module, wanted):
             line = _put_on_host(type(module), key) or _first_line(tree.links(index))
-            return Named(tree.path(index), line, "metric")
+            return Named(str(tree.path(index)), line, "metric")
     return _among_unregistered(root, tree, wanted)
 
 
 def _registered(tree: ModuleTree, index: int, key: str) -> Named:
     module = tree.modules[index]
-    name = tree.path(index) + spell_child(module, key)
+    name = str(tree.path(index) + link_to(module, key))
     moved = next((line for cls, link in tree.links(index) if (line := move_line(cls, link)) is not None), None)
     line = _data_line(type(tree.modules[0]), name) or moved or _first_line([(type(module), key), *tree.links(index)])
     return Named(name, line, "registered")
@@ -73,7 +72,7 @@ def _state_key(metric: torch.nn.Module, wanted: Any) -> str:
 
 def _put_on_host(metric: type, key: str) -> Origin | None:
     """The line of a user's metric that copies to the CPU what it keeps in a state."""
-    line = part_origin(metric, key, f"self.{key}[0]")
+    line = part_origin(metric, key, Path.parse(f"self.{key}[0]"))
     made = statement_at(line)
     return line if made is not None and any(is_host_copy(node) for node in ast.walk(made)) else None
 

@@ -15,7 +15,7 @@ from lightning_devcheck._explain.mentions import evaluate, makes_tensor
 from lightning_devcheck._observe.inert import DATA, is_a
 from lightning_devcheck._report.records import Origin
 from lightning_devcheck._source.files import origin_at, parse
-from lightning_devcheck._source.statements import is_host_copy, is_move, spell
+from lightning_devcheck._source.statements import is_host_copy, is_move, pairs_of, spell
 
 
 def is_made_on_host(node: ast.AST, frame: Frame) -> bool:
@@ -57,6 +57,6 @@ def imported(frame: Frame, name: str) -> Origin | None:
             continue
         tree = parse(filename)
         for node in tree.body if tree else ():
-            if isinstance(node, ast.Assign) and any(getattr(target, "id", "") == name for target in node.targets):
+            if name in (spell(target) for target, _ in pairs_of(node)):
                 return origin_at(filename, node)
     return None

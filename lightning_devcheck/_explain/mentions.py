@@ -27,7 +27,8 @@ from lightning_devcheck._observe.inert import (
     registered,
 )
 from lightning_devcheck._observe.module_tree import tensors_of
-from lightning_devcheck._source.statements import MAKERS, device_argument, is_factory, is_move, quoted, spell
+from lightning_devcheck._source.path import Link, Path
+from lightning_devcheck._source.statements import MAKERS, device_argument, is_factory, is_move, spell
 from lightning_devcheck._source.torch_names import meaning_of
 
 MAX_TENSORS = 2_000
@@ -60,10 +61,10 @@ def mentions(tree: ast.AST | None, frame: Frame) -> list[Mention]:
     What ``.to()`` and its like copy comes last: the copy is what meets the others.
     """
     found: list[Mention] = []
-    moves = [node.func for node in ast.walk(tree) if is_move(node)] if tree is not None else []  # type: ignore[attr-defined]
+    moves = [node.func for node in ast.walk(tree) if is_move(node)] if tree else []  # type: ignore[attr-defined]
     copied = {id(part) for move in moves for part in (move, move.value)}
     last: list[Mention] = []
-    pending = [] if tree is None else [tree]
+    pending = [tree] if tree else []
     while pending:
         node = pending.pop()
         if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript, ast.Call)):
@@ -72,13 +73,18 @@ def mentions(tree: ast.AST | None, frame: Frame) -> list[Mention]:
                 (last if id(node) in copied else found).append(Mention(text, value))
                 pending += [index for index in _slices(node) if not _may_stay(index, value, frame)]
                 continue
-            if isinstance(node, ast.Name) or _is_dotted(node):
+            if _is_dotted(node):
                 continue
         if isinstance(node, ast.Call):
             pending += reversed([_receiver(node.func, frame), *node.args, *(word.value for word in node.keywords)])
         else:
             pending += reversed(list(ast.iter_child_nodes(node)))
     return found + last
+
+
+def tensors_in(tree: ast.AST | None, frame: Frame) -> list[tuple[str, torch.Tensor]]:
+    """The tensors that an expression mentions, each with its name."""
+    return [pair for mention in mentions(tree, frame) for pair in mention.tensors()]
 
 
 def _receiver(function: ast.expr, frame: Frame) -> ast.AST:
@@ -146,8 +152,8 @@ def evaluate(node: ast.AST, frame: Frame) -> tuple[str, Any]:
 
 def _item(text: str, base: Any, node: ast.expr, frame: Frame) -> tuple[str, Any]:
     key = _key(node, frame)
-    spelled = quoted(key) if type(key) is str else str(key) if type(key) is int else spell(node)
-    return f"{text}[{spelled}]", item(base, key)
+    link = Link("item", key) if is_exactly(key, str, int) else Link("code", f"[{spell(node)}]")
+    return f"{text}{link}", item(base, key)
 
 
 def _evaluate_call(call: ast.Call, frame: Frame) -> tuple[str, Any]:
@@ -175,7 +181,8 @@ def _given_back(text: str, base: Any, function: types.FunctionType, frame: Frame
     if len(results) != 1 or not isinstance(results[0], (ast.Attribute, ast.Subscript)):
         return "", MISSING
     found, value = evaluate(results[0], frame_inside(function, base, frame, results[0]))
-    return (text + found.removeprefix("self") if found.startswith("self") else found), value
+    path = Path.parse(found)
+    return str(Path(text, path.links) if path.base == "self" else path), value
 
 
 def _key(node: ast.expr, frame: Frame) -> Any:

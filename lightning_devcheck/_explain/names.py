@@ -9,19 +9,20 @@ from typing import Any
 
 import torch
 
-from lightning_devcheck._explain.bindings import Binding, base_of, find_binding
+from lightning_devcheck._explain.bindings import Binding, find_binding
 from lightning_devcheck._explain.calls import MAX_DEPTH, frame_inside, returned
 from lightning_devcheck._explain.captured import captured_line
 from lightning_devcheck._explain.frames import Frame
 from lightning_devcheck._explain.kept import saved_line
 from lightning_devcheck._explain.locate import Named, locate
 from lightning_devcheck._explain.made import gives_data, imported, is_made_on_host, made_in_place, moves
-from lightning_devcheck._explain.mentions import callees, evaluate, makes_tensor, mentions
+from lightning_devcheck._explain.mentions import callees, evaluate, makes_tensor, mentions, tensors_in
 from lightning_devcheck._observe.devices import device_of
 from lightning_devcheck._observe.inert import MISSING, class_member, dims, inside, is_a, is_module
 from lightning_devcheck._observe.module_tree import tensors_of
 from lightning_devcheck._report.records import Origin
 from lightning_devcheck._source.files import Point, is_host, origin_at
+from lightning_devcheck._source.path import Link, Path, base_of
 from lightning_devcheck._source.queries import part_origin
 from lightning_devcheck._source.statements import spell
 
@@ -63,8 +64,9 @@ class Search:
     def locate(self, wanted: Any) -> Named | None:
         """Find an object in the module that is trained, with the line that made it."""
         found = locate(self.root, wanted, self.root_name)
-        if found is not None and "(" in found.name:
-            return replace(found, origin=captured_line(self.root, self.root_name, found.name) or found.origin)
+        captured = found and captured_line(self.root, found.name)
+        if found and captured:
+            return replace(found, origin=captured)
         if found is None or found.origin is not None or self.root_name == "self":
             return found
         for position in range(len(self.frames) - 1, -1, -1):
@@ -77,7 +79,7 @@ class Search:
         """The attribute that the failing line names, where several hold the same tensor."""
         frame = self.frames[index]
         if located.kind == "attribute" and frame.lookup("self") is self.root:
-            names = [name for name, tensor in self._held(frame.failing(), frame) if tensor is self.wanted]
+            names = [name for name, tensor in tensors_in(frame.failing(), frame) if tensor is self.wanted]
             typed = next((name for name in names if base_of(name) == "self"), located.name)
             if located.name not in names and typed != located.name:
                 return self.follow(index, typed)
@@ -94,12 +96,9 @@ class Search:
         followed = self.follow(position, name)
         return self._as_metric(frame, followed) or followed
 
-    def _held(self, tree: ast.AST | None, frame: Frame) -> list[tuple[str, torch.Tensor]]:
-        return [pair for mention in mentions(tree, frame) for pair in mention.tensors()]
-
     def _mentioned(self, tree: ast.AST | None, frame: Frame) -> tuple[str, Any] | None:
         """The mention that holds the tensor; else, as it may be a view, the first tensor that is where it is."""
-        held = self._held(tree, frame)
+        held = tensors_in(tree, frame)
         exact = next((pair for pair in held if pair[1] is self.wanted), None)
         if exact is not None or (tree is not None and any(is_made_on_host(node, frame) for node in ast.walk(tree))):
             return exact
@@ -118,15 +117,15 @@ class Search:
     def follow(self, position: int, name: str, point: Point | None = None, steps: int = MAX_STEPS) -> Named:
         """Follow a name, as it is at a point of a frame or where that failed, to the line that decided its device."""
         frame = self.frames[position]
-        base = base_of(name)
+        path = Path.parse(name)
+        base = path.base
         owner = frame.lookup(base)
         if base == "self" or is_a(owner, type):
-            attribute = base_of(name.partition(".")[2])
-            kept = part_origin(owner if is_a(owner, type) else type(owner), attribute, name)
+            kept = part_origin(owner if is_a(owner, type) else type(owner), path.attribute, path)
             return Named(name, kept, "attribute" if base == "self" else "global")
         function = class_member(type(owner), "_forward_cls")
         if is_a(function, type):  # ``ctx``, which a custom Function's forward has filled
-            return Named(name, part_origin(function, base_of(name.partition(".")[2]), name), "local")
+            return Named(name, part_origin(function, path.attribute, path), "local")
         binding = find_binding(frame, name, point) if steps else None
         if binding is None:
             return Named(name, None, "local")
@@ -155,8 +154,8 @@ class Search:
             if is_host(frame.filename):
                 break
             if frame.is_user:
-                own = f"({base_of(name)})"  # the function's default
-                held = [pair for pair in self._held(frame.failing(), frame) if not pair[0].endswith(own)]
+                own = (Link("variable", base_of(name)),)  # the function's default
+                held = [pair for pair in tensors_in(frame.failing(), frame) if Path.parse(pair[0]).links[-1:] != own]
                 exact = [text for text, tensor in held if tensor is self.wanted]
                 made_there = None if exact else self.made_here(outer)
                 near = [] if made_there else [text for text, tensor in held if self._is_wrong(tensor)]
@@ -173,7 +172,7 @@ class Search:
         frame = self.frames[position]
         inner = frame.code.co_name.startswith("<") and position > 0
         for place in (position, position - 1) if inner else (position,):  # a generator's first iterable is outside
-            held = self._held(binding.value, self.frames[place])
+            held = tensors_in(binding.value, self.frames[place])
             exact = [name for name, tensor in held if tensor is self.wanted]
             rows = [name for name, tensor in held if self._is_wrong(tensor)]  # a row of a tensor is a new tensor
             for name in exact or rows[:1]:

@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from lightning_devcheck._explain.frames import Frame
 from lightning_devcheck._explain.locate import Named
-from lightning_devcheck._explain.mentions import mentions
+from lightning_devcheck._explain.mentions import tensors_in
 from lightning_devcheck._explain.messages import Match
 from lightning_devcheck._explain.names import Search
 from lightning_devcheck._explain.nodes import operator_of
@@ -21,7 +21,7 @@ from lightning_devcheck._explain.paste import device_before, writing_at
 from lightning_devcheck._explain.transfer import added_later, own_transfer
 from lightning_devcheck._judge.culprit import Culprit
 from lightning_devcheck._observe.devices import device_of, normalize, to_device
-from lightning_devcheck._observe.inert import dtype_of, is_a, read, registered, shape_of
+from lightning_devcheck._observe.inert import dtype_of, is_a, own_tensors, read, registered, shape_of
 from lightning_devcheck._observe.module_tree import ModuleTree
 from lightning_devcheck._report.records import Operand, Operator, Origin, describe
 from lightning_devcheck._source.files import is_host, is_installed
@@ -77,15 +77,13 @@ class Scene:
     def _held(self) -> Counter[torch.device]:
         """How many parameters and buffers of the module are on each device."""
         modules = ModuleTree(self.root).modules if self.root is not None else []
-        kinds = ("_parameters", "_buffers")
-        return Counter(device_of(t) for m in modules for kind in kinds for t in registered(m, kind).values())
+        return Counter(device_of(t) for module in modules for t in own_tensors(module).values())
 
     @functools.cached_property
     def _seen(self) -> Counter[torch.device]:
         """How many tensors on each device the failing expressions mention."""
         frames = [frame for frame in self.frames if not is_own(frame)]
-        found = (t for frame in frames for m in mentions(frame.failing(), frame) for _, t in m.tensors())
-        return Counter(map(device_of, found))
+        return Counter(device_of(t) for frame in frames for _, t in self.mentioned(frame))
 
     def device(self, text: str) -> torch.device | None:
         """The device that a message names; ``cuda`` alone is the one that was seen."""
@@ -114,7 +112,7 @@ class Scene:
 
     def mentioned(self, frame: Frame) -> list[Pair]:
         """The tensors that the failing expression of a frame mentions."""
-        return [pair for mention in mentions(frame.failing(), frame) for pair in mention.tensors()]
+        return tensors_in(frame.failing(), frame)
 
     def culprit(
         self,

@@ -19,7 +19,7 @@ from lightning_devcheck._observe.inert import GENERATOR, is_a, is_module
 from lightning_devcheck._observe.module_tree import tensors_of
 from lightning_devcheck._report.records import Origin
 from lightning_devcheck._source.files import origin_at, statement_at
-from lightning_devcheck._source.statements import calls_in, device_argument, is_move, receiver_of, spell
+from lightning_devcheck._source.statements import calls_in, names_device, receiver_of, spell, text_in
 
 
 def _generator(scene: Scene) -> Culprit | None:
@@ -93,19 +93,15 @@ def _no_such_device(scene: Scene) -> Culprit | None:
 
 
 def _names_device(call: ast.Call) -> bool:
-    return (
-        receiver_of(call, ("load", "load_from_checkpoint")) is not None
-        or is_move(call)
-        or device_argument(call) is not None
-        or any(_written(call))
-    )
+    loading = receiver_of(call, ("load", "load_from_checkpoint"))
+    return loading is not None or names_device(call) or any(_written(call))
 
 
 def _written(call: ast.Call) -> Iterator[str]:
     """The devices that are written out in a call."""
     for node in ast.walk(call):
-        if isinstance(node, ast.Constant) and type(node.value) is str and node.value.startswith("cuda"):
-            yield node.value
+        if text_in(node).startswith("cuda"):
+            yield text_in(node)
     if receiver_of(call, ("cuda",)) is not None:
         first = call.args[0] if call.args else None
         yield f"cuda:{first.value}" if isinstance(first, ast.Constant) and type(first.value) is int else "cuda"

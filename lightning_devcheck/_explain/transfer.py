@@ -10,6 +10,7 @@ import torch
 from lightning_devcheck._explain.calls import method_of
 from lightning_devcheck._report.records import Origin
 from lightning_devcheck._source.files import origin_at
+from lightning_devcheck._source.path import Path
 from lightning_devcheck._source.queries import method_line, methods_of
 from lightning_devcheck._source.statements import puts_on_host
 
@@ -32,7 +33,7 @@ def added_later(root: torch.nn.Module | None, name: str) -> Origin | None:
         root: The module.
         name: The part, ``batch["noise"]``; a line that mentions it goes first.
     """
-    words = set(re.findall(r"[^\W\d]\w*", name)[1:])
+    words = set(Path.parse(name).keys)
     for filename, method in methods_of(type(root), AFTER):
         simple = [node for node in ast.walk(method) if isinstance(node, ast.stmt) and puts_on_host(node)]
         simple.sort(key=lambda node: words.isdisjoint(re.findall(r"\w+", ast.unparse(node))))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -12,13 +11,13 @@ from typing import Any
 import torch
 
 from lightning_devcheck._judge.causes import cause_of
-from lightning_devcheck._observe.devices import spell
+from lightning_devcheck._observe.devices import is_sibling, spell_devices
 from lightning_devcheck._observe.expectation import Expectation
-from lightning_devcheck._observe.module_tree import attribute_of
 from lightning_devcheck._report.records import Finding, GraphRecord, Operand, Operator, Origin, Severity, TensorRecord
 from lightning_devcheck._report.rules import make_finding
 from lightning_devcheck._source.files import statement_at
 from lightning_devcheck._source.naming import name_move
+from lightning_devcheck._source.path import Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +68,9 @@ class Evidence:
 
 def is_allowed(allowed: frozenset[str], name: str, device: torch.device) -> bool:
     """Tell whether one of the user's patterns is for a name, as typed or as torch has it, or a device."""
+    path = Path.parse(name)
     typed = name.removeprefix("self.")
-    dotted = re.sub(r"\[['\"]?(.*?)['\"]?\]", r".\1", typed)
+    dotted = ".".join((path.base, *path.keys)).removeprefix("self.")
     texts = (name, typed, dotted, str(device))
     # a bracket is one of the name first, as it is typed
     literal = {pattern.replace("[", "[[]") for pattern in allowed}
@@ -96,7 +96,7 @@ def _loss(evidence: Evidence) -> Iterator[Finding]:
         "used": place if origin is not place else None,
         "operators": arrival.operators if arrival else (),
     }
-    if _is_sibling(loss.device, allowed):
+    if is_sibling(loss.device, allowed):
         yield _finding("wrong-rank-device", loss, allowed, others=(_summary(evidence),), **lines)
         return
     why, fix = _moved(arrival.source, loss.device) if arrival else ("", "")
@@ -122,9 +122,9 @@ def _parameters(evidence: Evidence) -> Iterator[Finding]:
         if first.device.type == "meta":
             rule = "meta-parameter"
         else:
-            rule = "wrong-rank-device" if _is_sibling(first.device, allowed) else "parameter-device"
+            rule = "wrong-rank-device" if is_sibling(first.device, allowed) else "parameter-device"
         others = _listed(records[1:]) if len(records) > 1 else ()
-        part = f"self.{attribute_of(first.name)}"
+        part = f"self.{Path.parse(first.name).attribute}"
         lines = {"origin": evidence.origins.get(first.name) or evidence.origins.get(part)}
         yield _finding(rule, first, allowed, name=name, others=(*others, _summary(evidence)), **lines)
 
@@ -136,7 +136,7 @@ def _is_assigned(origin: Origin | None) -> bool:
 
 def _replaced(record: TensorRecord, evidence: Evidence) -> Finding:
     """A buffer whose place a plain tensor took."""
-    expected = spell(evidence.expectation.devices)
+    expected = spell_devices(evidence.expectation.devices)
     return _finding(
         "replaced-parameter",
         record,
@@ -156,7 +156,7 @@ def _leaves(evidence: Evidence) -> Iterator[Finding]:
     for leaf in evidence.graph.leaves:
         rule, severity = _judge_leaf(leaf, evidence)
         if rule:
-            groups.setdefault((rule, severity, leaf.name.partition("[")[0], leaf.device), []).append(leaf)
+            groups.setdefault((rule, severity, str(Path.parse(leaf.name).container), leaf.device), []).append(leaf)
     for (rule, severity, container, _), leaves in groups.items():
         yield _misplaced(evidence, rule, severity, leaves[0].name if len(leaves) == 1 else container, leaves)
 
@@ -171,7 +171,7 @@ def _judge_leaf(leaf: TensorRecord, evidence: Evidence) -> tuple[str, Severity |
         # an optimizer that holds it trains it; still no checkpoint has it, and DDP does not synchronise it
         return "unregistered-parameter", "warning" if leaf.name in evidence.trained and not elsewhere else None
     if elsewhere and (known or any(other.registered for other in evidence.graph.leaves)):
-        return "wrong-rank-device" if _is_sibling(leaf.device, evidence.devices) else "leaf-device", None
+        return "wrong-rank-device" if is_sibling(leaf.device, evidence.devices) else "leaf-device", None
     return "", None
 
 
@@ -235,7 +235,7 @@ def _unoptimized(evidence: Evidence) -> Iterator[Finding]:
     left_out = (leaf for leaf in own if leaf.name not in evidence.optimized)
     for name, records in _grouped(left_out).items():
         late = records[0].name in evidence.late
-        made = evidence.origins.get(f"self.{attribute_of(name)}") if late else evidence.optimizer_line
+        made = evidence.origins.get(f"self.{Path.parse(name).attribute}") if late else evidence.optimizer_line
         lines = {"origin": made, "used": _first(records[0].trace)}
         yield _finding("unoptimized-parameter", records[0], frozenset(), name=name, **lines)
 
@@ -248,7 +248,7 @@ def _finding(rule: str, record: TensorRecord, allowed: Iterable[torch.device], *
         "dtype": str(record.dtype).removeprefix("torch."),
         **{key: value for key, value in fields.items() if value},
     }
-    where, expected = str(record.device), spell(allowed)
+    where, expected = str(record.device), spell_devices(allowed)
     why, fix = cause_of(rule, given["name"], given.get("origin"), given.get("used"), where, expected)
     given |= {key: words for key, words in (("why", why), ("fix", fix)) if words}
     return make_finding(rule, device=where, expected=expected, **given)
@@ -258,7 +258,7 @@ def _grouped(records: Iterable[TensorRecord]) -> dict[str, list[TensorRecord]]:
     """Records by the module that holds them; a single one keeps its own name."""
     groups: dict[tuple[str, torch.device], list[TensorRecord]] = {}
     for record in records:
-        owner = record.name.rpartition(".")[0]
+        owner = str(Path.parse(record.name).parent)
         groups.setdefault((owner, record.device), []).append(record)
     return {_group_name(owner, group): group for (owner, _), group in groups.items()}
 
@@ -269,12 +269,7 @@ def _group_name(owner: str, group: Sequence[TensorRecord]) -> str:
 
 def _summary(evidence: Evidence) -> Operand:
     here = [record for record in evidence.parameters if record.device in evidence.expectation.devices]
-    return Operand("parameters", spell(evidence.expectation.devices), f"{len(here)} tensors")
-
-
-def _is_sibling(device: torch.device, allowed: Iterable[torch.device]) -> bool:
-    """Whether a device is of an expected kind but of another index: another process's."""
-    return any(device.type == other.type and device.index != other.index for other in allowed)
+    return Operand("parameters", spell_devices(evidence.expectation.devices), f"{len(here)} tensors")
 
 
 def _first(trace: Sequence[Origin]) -> Origin | None:
@@ -292,9 +287,9 @@ def _listed(records: Sequence[TensorRecord]) -> tuple[Operand, ...]:
 
 
 def _register(name: str, first: str) -> str:
-    if "[" not in first:
+    owner = Path.parse(first).container
+    if str(owner) == first:
         return ""
-    owner = name.partition("[")[0]
     return f"{owner} = torch.nn.ParameterList({owner})  (nn.ParameterDict for a dict, nn.ModuleList for layers)"
 
 

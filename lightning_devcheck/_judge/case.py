@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass
+from typing import TypeGuard
 
-from lightning_devcheck._source.statements import word_of
+from lightning_devcheck._source.assignments import attribute_path
+from lightning_devcheck._source.path import Path
+from lightning_devcheck._source.statements import pairs_of, targets_of, word_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,31 +34,28 @@ class Case:
     @property
     def value(self) -> ast.expr | None:
         """What is assigned, returned or called; of several values the one for this name."""
-        found: ast.expr | None = self._pair[1]
-        return found
+        return self._pair[1]
 
     @property
     def attribute(self) -> str:
         """The attribute of ``self`` that is assigned, else nothing."""
-        target = self._pair[0]
-        owned = isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == "self"
-        return target.attr if owned and isinstance(target, ast.Attribute) else ""
+        path = Path.of(self._pair[0])
+        owned = path is not None and path == attribute_path(path.attribute)
+        return path.attribute if owned and path else ""
+
+    @property
+    def path(self) -> Path:
+        """The name, taken apart."""
+        return Path.parse(self.name)
 
     @property
     def _pair(self) -> tuple[ast.expr | None, ast.expr | None]:
         """The target that the name is, or is a part of, and its value; the first target where none is."""
-        value = getattr(self.made, "value", None)
-        targets = self.made.targets if isinstance(self.made, ast.Assign) else [getattr(self.made, "target", None)]
-        pairs = [(target, value) for target in targets]
-        for target in targets:
-            if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
-                pairs += zip(target.elts, value.elts, strict=True)
-        return next((pair for pair in pairs if pair[0] is not None and self._is(ast.unparse(pair[0]))), pairs[0])
-
-    def _is(self, target: str) -> bool:
-        return target == self.name or (target.startswith("self.") and self.name.endswith(target.removeprefix("self")))
+        whole = (next(iter(targets_of(self.made)), None), getattr(self.made, "value", None))
+        named = (pair for pair in pairs_of(self.made) if self.path.ends_like(Path.of(pair[0])))
+        return next(named, whole)
 
 
-def is_class(function: ast.expr) -> bool:
-    """Whether what is called is a class, by its name."""
-    return word_of(function)[:1].isupper()
+def makes_object(value: ast.AST | None) -> TypeGuard[ast.Call]:
+    """Whether an expression calls a class, by its name."""
+    return isinstance(value, ast.Call) and word_of(value.func)[:1].isupper()

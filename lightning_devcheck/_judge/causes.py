@@ -6,7 +6,7 @@ import ast
 import copy
 from collections.abc import Callable, Iterator
 
-from lightning_devcheck._judge.case import Case, is_class
+from lightning_devcheck._judge.case import Case, makes_object
 from lightning_devcheck._judge.moves import (
     discarded_move,
     early_move,
@@ -29,12 +29,14 @@ from lightning_devcheck._judge.places import (
 )
 from lightning_devcheck._report.records import Origin
 from lightning_devcheck._source.files import line_of, statement_at
+from lightning_devcheck._source.path import base_of
 from lightning_devcheck._source.queries import is_building
 from lightning_devcheck._source.statements import (
     BUILDERS,
     HERE,
     calls_in,
     calls_torch,
+    has_factory,
     is_factory,
     receiver_of,
     spell,
@@ -114,13 +116,13 @@ def _generator(case: Case) -> tuple[str, str] | None:
 
 
 def _optimizer(case: Case) -> tuple[str, str] | None:
-    call = case.value if isinstance(case.value, ast.Call) else None
-    made = call is not None and "parameters()" in ast.unparse(call) and is_class(call.func)
+    call = case.value
+    made = makes_object(call) and "parameters()" in spell(call)
     if not case.attribute or not made or case.rule not in ("optimizer-device", "mixed-devices"):
         return None
     return (
         "It was made before Lightning moved the module, and keeps copies of the parameters from before the move.",
-        f"def configure_optimizers(self):\n    return {ast.unparse(case.value)}" if case.value else "",
+        f"def configure_optimizers(self):\n    return {spell(call)}",  # type: ignore[arg-type]
     )
 
 
@@ -137,7 +139,7 @@ def _other_memory(case: Case) -> tuple[str, str] | None:
 def _copies(case: Case) -> tuple[str, str] | None:
     """Copies of parameters, taken before the module moved."""
     copied = [ast.unparse(source) for source in _copied(case.value)] if case.value is not None else []
-    own = all(source.partition(".")[0] == "self" for source in copied)  # a variable is gone after __init__
+    own = all(base_of(source) == "self" for source in copied)  # a variable is gone after __init__
     if not case.attribute or not copied or not own:
         return None
     return (
@@ -177,7 +179,7 @@ def _rebuilt(case: Case) -> tuple[str, str] | None:
 
 
 def _running_sum(case: Case) -> tuple[str, str] | None:
-    if case.used is None or not any(map(is_factory, calls_in(case.made))):
+    if case.used is None or not has_factory(case.made):
         return None
     why = "A running sum stays on the device of the tensor it starts from; this one starts on the CPU."
     without = without_start(case.used, case.name)

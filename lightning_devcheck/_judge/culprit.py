@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
 from lightning_devcheck._judge.causes import cause_of
+from lightning_devcheck._observe.devices import is_sibling
 from lightning_devcheck._report.records import Finding, Operand, Operator, Origin
 from lightning_devcheck._report.rules import make_finding
 from lightning_devcheck._source.files import statement_at
+from lightning_devcheck._source.path import base_of
 from lightning_devcheck._source.statements import spell
+
+Kept = Literal["local", "global", "batch", "registered", "attribute", "module", "metric"]
+Kind = Kept | Literal["call", "optimizer", "state", "backward", "hook", "unknown", ""]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +47,8 @@ class Culprit:
     Attributes:
         rule: The rule that the message says is broken.
         name: The culprit, as the user types it.
-        kind: Where it is kept; empty where the message alone is known.
+        kind: Where it is kept: ``module`` is a part of one that is not registered, ``call`` is
+            made in the expression itself; empty where the message alone is known.
         device: Where it is.
         origin: The line that made it.
         expected: Where it should be.
@@ -70,7 +75,7 @@ class Culprit:
 
     rule: str
     name: str
-    kind: str
+    kind: Kind
     device: torch.device | str | None
     origin: Origin | None = None
     expected: torch.device | None = None
@@ -128,7 +133,7 @@ def _rule_of(culprit: Culprit) -> str:
         rule = "mixed-devices"
     if rule != "mixed-devices":
         return rule
-    if _is_sibling(culprit):
+    if is_sibling(culprit.device, [culprit.expected]):
         return rule if _is_spread(culprit) else "wrong-rank-device"
     if kind in ("attribute", "module") and culprit.is_parameter:
         return "unregistered-parameter"
@@ -136,17 +141,11 @@ def _rule_of(culprit: Culprit) -> str:
     return kinds.get(kind, rule)
 
 
-def _is_sibling(culprit: Culprit) -> bool:
-    """Tell whether it is on another device of the kind where it should be."""
-    here, there = culprit.device, culprit.expected
-    if not isinstance(here, torch.device) or there is None:
-        return False
-    return here.type == there.type and here.index != there.index
-
-
 def _is_spread(culprit: Culprit) -> bool:
     """Tell whether a part of a model that is spread over both devices computed it."""
-    if _as_assigned(culprit).kind not in ("local", "call") or not _is_sibling(culprit):
+    if _as_assigned(culprit).kind not in ("local", "call"):
+        return False
+    if not is_sibling(culprit.device, [culprit.expected]):
         return False
     return {culprit.device, culprit.expected} <= culprit.trained_on
 
@@ -179,7 +178,7 @@ def _cure(rule: str, culprit: Culprit) -> tuple[str, str]:
         return culprit.message
     # the message spoke of something else, and no Trainer moves the module
     if culprit.by_hand is not None and rule == "parameter-device" != culprit.rule:
-        base = re.split(r"[.\[(]", culprit.name)[0]
+        base = base_of(culprit.name)
         return (
             "Where no Trainer moves a module, the program has to.",
             f"{base}.to({culprit.by_hand or 'device'})",

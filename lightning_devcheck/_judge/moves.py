@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from lightning_devcheck._judge.case import Case
 from lightning_devcheck._judge.places import container, held_outside
+from lightning_devcheck._source.path import Path, quoted
 from lightning_devcheck._source.statements import (
     HERE,
     calls_in,
@@ -17,7 +18,6 @@ from lightning_devcheck._source.statements import (
     is_setting,
     is_written_out,
     moved_in_place,
-    quoted,
     spell,
     with_device_argument,
     with_own_device,
@@ -32,7 +32,8 @@ def moved_part(case: Case) -> tuple[str, str] | None:
     module = moved_in_place(case.made)
     if module is None:
         return None
-    inside = case.name.startswith(f"{spell(module)}.")
+    owner = Path.of(module)
+    inside = owner is not None and case.path != owner and case.path.is_in(owner)
     if not inside and case.rule != "parameter-device":
         return None
     allowed = f"{case.name.removeprefix('self.')}*"

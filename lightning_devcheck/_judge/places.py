@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import ast
-import re
 
-from lightning_devcheck._judge.case import Case, is_class
+from lightning_devcheck._judge.case import Case, makes_object
 from lightning_devcheck._source.statements import (
     BUILDERS,
     HERE,
-    calls_in,
+    has_factory,
     is_factory,
-    parse_text,
     spell,
+    targets_of,
     with_device_argument,
     with_parameter_outside,
     with_text_keys,
@@ -23,12 +22,13 @@ def held_outside(case: Case) -> tuple[str, str] | None:
     """A tensor in a plain attribute, or in something that an attribute holds."""
     attribute, value = case.attribute, case.value
     rules = ("unregistered-tensor", "mixed-devices", "leaf-device")
-    if not attribute or f".{attribute}" not in case.name or value is None or case.rule not in rules:
+    keys = case.path.keys
+    if not attribute or attribute not in keys or value is None or case.rule not in rules:
         return None
-    if case.function not in ("", *BUILDERS) and any(map(is_factory, calls_in(case.made))):
+    if case.function not in ("", *BUILDERS) and has_factory(case.made):
         return None
     text = spell(value)
-    if case.name.endswith(f".{attribute}"):
+    if keys[-1] == attribute:
         if (outside := with_parameter_outside(value)) is not None:
             return (
                 "What is computed from an nn.Parameter, or moved, is a plain tensor: not registered, not trained.",
@@ -44,33 +44,21 @@ def held_outside(case: Case) -> tuple[str, str] | None:
             "A tensor in a plain attribute is not moved with the module: only parameters and buffers are.",
             f'self.register_buffer("{attribute}", {text}, persistent=False)',
         )
-    last = re.split(r"[.\[\]\"(]+", case.name.rstrip('"])'))[-1]
-    last = last if last.isidentifier() else "values"
-    part = _part(value, case.name)
+    last = case.path.word or "values"
+    part = _part(value, keys[1:])
     return (
         f"self.{attribute} is a plain object to Lightning: the tensor in it is not moved with the module.",
         f'self.register_buffer("{last}", {spell(part) if part else "…"}, persistent=False)  (and read it from there)',
     )
 
 
-def _part(value: ast.expr, name: str) -> ast.expr | None:
-    """The part of an assigned expression that a name stands for: items of displays and of their calls, keywords."""
+def _part(value: ast.expr, keys: list[str]) -> ast.expr | None:
+    """The part of an assigned expression that some keys lead to: items of displays and of their calls, keywords."""
     part: ast.expr | None = value
-    for key in _keys(name)[1:]:
+    for key in keys:
         part = _item(part, key)
-    made = part is not None and any(map(is_factory, calls_in(part)))
+    made = part is not None and has_factory(part)
     return part if made and part is not value else None
-
-
-def _keys(name: str) -> list[str]:
-    """The attributes and keys along a name as typed: ``cfg``, ``it's`` of ``self.cfg["it's"]``."""
-    keys: list[str] = []
-    tree = parse_text(name)
-    node = getattr(tree.body[0], "value", None) if tree else None
-    while isinstance(node, (ast.Attribute, ast.Subscript)):
-        keys.append(node.attr if isinstance(node, ast.Attribute) else str(getattr(node.slice, "value", "")))
-        node = node.value
-    return keys[::-1]
 
 
 def _item(value: ast.expr | None, key: str) -> ast.expr | None:
@@ -88,26 +76,26 @@ def put_into(case: Case) -> tuple[str, str] | None:
     """A tensor that ``__init__`` puts into something: ``self.rows.append(…)``, ``setattr(self, …)``."""
     call = case.value if isinstance(case.made, ast.Expr) else None
     given = call.args[-1] if isinstance(call, ast.Call) and call.args else case.value
-    kept = case.name.startswith("self.") and case.function in ("__init__", "configure_model")
-    if not kept or case.attribute or given is None or not any(map(is_factory, calls_in(case.made))):
+    path = case.path
+    kept = path.base == "self" and path.links and case.function in ("__init__", "configure_model")
+    if not kept or case.attribute or given is None or not has_factory(case.made):
         return None
-    words = re.findall(r"\w+", case.name.removeprefix("self."))
-    name = words[-1] if words[-1].isidentifier() else "_".join(words)
+    name = path.word or "_".join(path.keys)
     return (
-        f"self.{words[0]} is not moved with the module: only parameters and buffers are.",
+        f"self.{path.attribute} is not moved with the module: only parameters and buffers are.",
         f'self.register_buffer("{name}", {spell(given)}, persistent=False)  (and read it from there)',
     )
 
 
 def constant(case: Case) -> tuple[str, str] | None:
     """A tensor of the source file or of a class itself."""
-    base = re.split(r"[.\[]", case.name)[0]
+    base = case.path.base
     of_class = base in ("self", "cls") or (base[:1].isupper() and not base.isupper())
     if case.function or case.attribute or not (base.isupper() or of_class):
         return None
     if not isinstance(case.made, (ast.Assign, ast.AnnAssign)) or case.value is None:
         return None
-    name = re.findall(r"\w+", case.name)[-1].lower()
+    name = (case.path.word or base).lower()
     value = spell(case.value) if of_class else case.name
     if ast.unparse(case.value).startswith(("nn.", "torch.nn.", "torchmetrics.")):
         return _shared_module(case.made, case.value)
@@ -133,7 +121,7 @@ def default_value(case: Case) -> tuple[str, str] | None:
     pairs: list[tuple[ast.arg, ast.expr | None]] = [*zip(made.args[::-1], made.defaults[::-1], strict=False)]
     pairs += zip(made.kwonlyargs, made.kw_defaults, strict=True)
     value = next((value for argument, value in pairs if argument.arg == case.name and value is not None), None)
-    if value is None or not any(map(is_factory, calls_in(value))):
+    if value is None or not has_factory(value):
         return None
     new = with_device_argument(ast.Expr(value), is_factory)
     return (
@@ -157,13 +145,13 @@ def taken_from_loader(case: Case) -> tuple[str, str] | None:
 def late_layer(case: Case) -> tuple[str, str] | None:
     if not case.attribute or case.function in ("", *BUILDERS):
         return None
-    call = case.value if isinstance(case.value, ast.Call) and is_class(case.value.func) else None
-    if case.rule == "unregistered-metric" and call is not None:
+    made = makes_object(case.value)
+    if case.rule == "unregistered-metric" and made:
         return (
             "A metric made here comes after Lightning has moved the module.",
             f"make self.{case.attribute} in __init__, and here: self.{case.attribute}.reset()",
         )
-    if case.rule != "parameter-device" or (call is None and any(map(is_factory, calls_in(case.made)))):
+    if case.rule != "parameter-device" or (not made and has_factory(case.made)):
         return None
     return (
         "A layer made here comes after Lightning has moved the module, and after the optimizer was made.",
@@ -173,11 +161,11 @@ def late_layer(case: Case) -> tuple[str, str] | None:
 
 def local_layer(case: Case) -> tuple[str, str] | None:
     """A layer in a variable."""
-    base, dot, _ = case.name.partition(".")
-    call = case.value if isinstance(case.made, ast.Assign) else None
-    if not dot or base == "self" or not isinstance(call, ast.Call) or not is_class(call.func):
+    base = case.path.base
+    call = case.value
+    if not case.path.attribute or base == "self" or not makes_object(call):
         return None
-    if ast.unparse(case.made.targets[0]) != base or any(map(is_factory, calls_in(call))):  # type: ignore[attr-defined]
+    if base not in map(spell, targets_of(case.made)) or has_factory(call):
         return None
     why = "A layer starts on the CPU, and Lightning moves only what the module holds."
     return why, f"{base} = {spell(call)}.to({HERE})  (or in __init__: self.{base} = {spell(call)})"
@@ -194,7 +182,7 @@ def container(case: Case) -> tuple[str, str] | None:
     if any(isinstance(part, ast.Constant) for part in getattr(value, "values", getattr(value, "elts", ()))):
         return None  # it holds other things too
     mapping = isinstance(value, (ast.Dict, ast.DictComp))
-    numbered = mapping and case.name.startswith(f"self.{attribute}[") and case.name[len(attribute) + 6].isdigit()
+    numbered = mapping and any(type(link.key) is int for link in case.path.links[1:2])
     value = with_text_keys(value) if numbered else value
     metric = case.rule.endswith("metric") or case.rule == "metric-device"
     if not metric and not case.rule.endswith(("module", "parameter")):

@@ -52,7 +52,14 @@ def devices_of(tensors: Collection[torch.Tensor]) -> set[torch.device]:
     return set(map(device_of, tensors))
 
 
-def spell(devices: Iterable[torch.device]) -> str:
+def is_sibling(device: object, others: Iterable[torch.device | None]) -> bool:
+    """Whether a device is of the kind of another one but of another index: another process's."""
+    if not isinstance(device, torch.device):
+        return False
+    return any(other is not None and device.type == other.type and device.index != other.index for other in others)
+
+
+def spell_devices(devices: Iterable[torch.device]) -> str:
     """Write devices as text, ``cuda:0 or cuda:1``."""
     return " or ".join(sorted(map(str, devices)))
 

@@ -15,8 +15,9 @@ from typing import Any, TypeGuard
 
 import torch
 
-from lightning_devcheck._source.statements import quoted
+from lightning_devcheck._source.path import Link
 
+Part = tuple[Link, Any]
 PLAIN = frozenset({int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device})
 _PLAIN = frozenset(map(id, PLAIN))
 MAX_ITEMS = 2_000  # of one container; nobody reads a longer list
@@ -124,6 +125,11 @@ def registered(module: torch.nn.Module, kind: str) -> dict[str, Any]:
     return {key: value for key, value in dict.items(own) if value is not None} if is_a(own, dict) else {}
 
 
+def own_tensors(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """The parameters and buffers of a module itself."""
+    return registered(module, "_parameters") | registered(module, "_buffers")
+
+
 def own_attributes(module: torch.nn.Module) -> list[tuple[str, Any]]:
     """What a module holds besides what torch and Lightning keep there; plain numbers and texts are left out."""
     own = object.__getattribute__(module, "__dict__")
@@ -149,7 +155,7 @@ def attribute(value: Any, name: str) -> Any:
         return _class_value(value, name)
     found = namespace(value).get(name, MISSING)
     if found is MISSING and is_a(value, (dict, tuple)):
-        return next((item for suffix, item in parts(value) if suffix == f".{name}"), MISSING)
+        return dict(parts(value)).get(Link("attribute", name), MISSING)
     return _class_value(type(value), name) if found is MISSING else found
 
 
@@ -207,8 +213,8 @@ class _Missing:
 MISSING: Any = _Missing()
 
 
-def parts(value: Any) -> list[tuple[str, Any]]:
-    """What an object holds and how each part is spelled after the object's name; nothing for unknown kinds."""
+def parts(value: Any) -> list[Part]:
+    """What an object holds, and what leads to each part; nothing for unknown kinds."""
     kind = type(value)
     if is_plain(value) or is_a(value, (torch.Tensor, torch.nn.Module, type, *DATA)):
         return []
@@ -216,46 +222,49 @@ def parts(value: Any) -> list[tuple[str, Any]]:
         return _dict_parts(value)
     if is_a(value, (list, tuple, collections.deque)):
         fields = class_dict(kind).get("_fields")
-        names = [f".{field}" for field in fields] if type(fields) is tuple else None
+        names = [Link("attribute", name) for name in (fields if type(fields) is tuple else ())]
         held = list(_iterate(value))[:MAX_ITEMS]
-        return [(names[i] if names and i < len(names) else f"[{i}]", part) for i, part in enumerate(held)]
+        return [*zip((*names, *(Link("item", i) for i in range(len(names), len(held)))), held, strict=False)]
     if is_a(value, functools.partial):
         return _partial_parts(value)
     if kind is types.FunctionType:
-        return [*_closure_parts(value), *_default_parts(value)]
+        return [*closure_parts(value), *_default_parts(value)]
     if kind is types.MethodType:
-        return [(".__self__", value.__self__)]
+        return [(Link("attribute", "__self__"), value.__self__)]
     if kind is types.SimpleNamespace or _is_user_class(kind):
-        return [(f".{name}", part) for name, part in namespace(value).items() if type(name) is str]
+        return [(Link("attribute", name), part) for name, part in namespace(value).items() if type(name) is str]
     return []
 
 
-def _partial_parts(value: Any) -> list[tuple[str, Any]]:
+def _partial_parts(value: Any) -> list[Part]:
     args, function, keywords = (vars(functools.partial)[name].__get__(value) for name in ("args", "func", "keywords"))
-    given = [(f".args[{i}]", part) for i, part in enumerate(args)]
-    return [*given, (".func", function), *((f'.keywords["{k}"]', part) for k, part in keywords.items())]
+    given = [*((".args", *pair) for pair in enumerate(args)), *((".keywords", *pair) for pair in keywords.items())]
+    own = [(Link("code", f"{held}{Link('item', key)}"), part) for held, key, part in given]
+    return [*own, (Link("attribute", "func"), function)]
 
 
-def _default_parts(function: types.FunctionType) -> list[tuple[str, Any]]:
+def _default_parts(function: types.FunctionType) -> list[Part]:
     """Default values, by the argument's name."""
     defaults, code = function.__defaults__ or (), function.__code__
     names = code.co_varnames[: code.co_argcount][code.co_argcount - len(defaults) :]
     given = [*zip(names, defaults, strict=False), *(function.__kwdefaults__ or {}).items()]
-    return [(f"({name})", part) for name, part in given]
+    return [(Link("variable", name), part) for name, part in given]
 
 
-def _dict_parts(value: dict[Any, Any]) -> list[tuple[str, Any]]:
+def _dict_parts(value: dict[Any, Any]) -> list[Part]:
     # Lightning's hyper-parameters
     dotted = type.__getattribute__(type(value), "__name__") == "AttributeDict"
+    kind: Any = "attribute" if dotted else "item"
     held = [(k, part) for k, part in dict.items(value) if is_exactly(k, str, int)][:MAX_ITEMS]
-    return [(f".{k}" if dotted else (f"[{k}]" if type(k) is int else f"[{quoted(k)}]"), part) for k, part in held]
+    return [(Link(kind, k), part) for k, part in held]
 
 
-def _closure_parts(function: types.FunctionType) -> list[tuple[str, Any]]:
+def closure_parts(function: types.FunctionType) -> list[Part]:
+    """The variables that a function has captured."""
     found = []
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
         try:
-            found.append((f"({name})", cell.cell_contents))
+            found.append((Link("variable", name), cell.cell_contents))
         except ValueError:  # not assigned yet
             continue
     return found
@@ -277,8 +286,9 @@ def inside(value: Any, name: str, depth: int = 4, seen: set[int] | None = None) 
     if is_a(value, (torch.Tensor, torch.nn.Module, GENERATOR)):
         yield name, value
     elif depth:
-        for suffix, part in parts(value):
-            yield from inside(part, name + suffix, depth - 1, seen)
+        for link, part in parts(value):
+            if not is_plain(part):
+                yield from inside(part, f"{name}{link}", depth - 1, seen)
 
 
 def is_metric(value: Any) -> bool:

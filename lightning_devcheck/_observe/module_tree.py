@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 
 from lightning_devcheck._compat import owned_tensors, tensors_of_part
-from lightning_devcheck._observe.inert import inside, is_a, is_metric, own_attributes, registered
-from lightning_devcheck._source.statements import quoted
+from lightning_devcheck._observe.inert import inside, is_a, is_metric, own_attributes, own_tensors
+from lightning_devcheck._source.path import Link, Path
 
 
 class ModuleTree:
@@ -42,14 +41,12 @@ class ModuleTree:
         """What the modules hold besides what torch and Lightning keep there: a module's position, name and value."""
         return [(index, *held) for index, module in enumerate(self.modules) for held in own_attributes(module)]
 
-    def path(self, index: int) -> str:
+    def path(self, index: int) -> Path:
         """What the user calls a module, ``self.heads[0]``."""
-        links: list[str] = []
-        while index:
-            parent = self._parents[index]
-            links.append(spell_child(self.modules[parent], self._keys[index]))
-            index = parent
-        return self._name + "".join(reversed(links))
+        if not index:
+            return Path.parse(self._name)
+        parent = self._parents[index]
+        return self.path(parent) + link_to(self.modules[parent], self._keys[index])
 
     def links(self, index: int) -> list[tuple[type, str]]:
         """The classes and attributes that lead to a module, innermost first."""
@@ -83,7 +80,7 @@ class OwnTensors:
         for prefix, part in self.module.named_modules():
             start = spell_path(self.module, prefix)
             held = tensors_of_part(part).items()
-            found.append({start + spell_child(part, key): tensor for key, tensor in held})
+            found.append({f"{start}{link_to(part, key)}": tensor for key, tensor in held})
         return found
 
     @functools.cached_property
@@ -95,17 +92,11 @@ class OwnTensors:
         return found
 
 
-def spell_child(module: torch.nn.Module, key: str) -> str:
+def link_to(module: torch.nn.Module, key: str) -> Link:
     """How a registered part is spelled after its owner's name: ``.proj``, ``[0]``, ``["a"]``."""
     if is_a(module, (torch.nn.ModuleDict, torch.nn.ParameterDict)):
-        return f"[{quoted(key)}]"
-    return f"[{key}]" if key.isdigit() else f".{key}"
-
-
-def attribute_of(name: str) -> str:
-    """The attribute that a name as typed begins with, ``heads`` of ``self.heads["a"].weight``; empty where none is."""
-    found = re.match(r"self\.(\w+)", name)
-    return found[1] if found else ""
+        return Link("item", key)
+    return Link("item", int(key)) if key.isdecimal() else Link("attribute", key)
 
 
 def spell_path(root: torch.nn.Module, path: str) -> str:
@@ -115,24 +106,22 @@ def spell_path(root: torch.nn.Module, path: str) -> str:
         root: The module.
         path: The part's fully qualified name.
     """
-    text, module = "self", root
+    found, module = Path("self"), root
     for key in path.split(".") if path else ():
-        text += spell_child(module, key)
+        found += link_to(module, key)
         children = object.__getattribute__(module, "__dict__")["_modules"]
         module = dict.get(children, key, module)
-    return text
+    return str(found)
 
 
 def tensors_of(module: torch.nn.Module, name: str = "") -> Iterator[tuple[str, torch.Tensor]]:
     """Parameters, buffers and metric states of a module and its sub-modules, with names that start with ``name``."""
     tree = ModuleTree(module, name)
     for index, part in enumerate(tree.modules):
-        for kind in ("_parameters", "_buffers"):
-            for key, tensor in registered(part, kind).items():
-                yield tree.path(index) + spell_child(part, key), tensor
+        for key, tensor in own_tensors(part).items():
+            yield str(tree.path(index) + link_to(part, key)), tensor
         for key, state in metric_states(part):
-            for suffix, tensor in inside(state, f".{key}"):
-                yield tree.path(index) + suffix, tensor
+            yield from inside(state, f"{tree.path(index)}.{key}")
 
 
 def metric_states(module: torch.nn.Module) -> list[tuple[str, Any]]:

@@ -11,9 +11,10 @@ import torch
 from lightning_devcheck._compat import node_number
 from lightning_devcheck._observe.devices import device_of
 from lightning_devcheck._observe.graph import record_tensor
-from lightning_devcheck._observe.module_tree import OwnTensors, attribute_of
+from lightning_devcheck._observe.module_tree import OwnTensors
 from lightning_devcheck._observe.unregistered import unregistered
 from lightning_devcheck._report.records import Origin, TensorRecord
+from lightning_devcheck._source.path import Path
 from lightning_devcheck._source.queries import attribute_origin, keeping_line
 
 
@@ -130,12 +131,13 @@ def kept_graphs(own: OwnTensors, first_node: int) -> Iterator[KeptGraph]:
     module = own.module
     told: set[str] = set()
     for name, value, origin in _kept(own):
-        container = name.partition("[")[0]
+        path = Path.parse(name).container
+        container = str(path)
         if container in told or not isinstance(value, torch.Tensor):
             continue
         if _is_old(value.grad_fn, first_node):
             told.add(container)
-            kept_at = keeping_line(type(module), container.removeprefix("self."))
+            kept_at = keeping_line(type(module), path)
             origin = origin or _origin_of(module, container)
             yield KeptGraph(container, device_of(value), origin, kept_at)
 
@@ -151,7 +153,7 @@ def _kept(own: OwnTensors) -> Iterator[tuple[str, Any, Origin | None]]:
 
 def _origin_of(module: torch.nn.Module, name: str) -> Origin | None:
     """The line that assigns the attribute of the module that a name as typed begins with."""
-    return attribute_origin(type(module), attribute_of(name))
+    return attribute_origin(type(module), Path.parse(name).attribute)
 
 
 def _is_old(node: Any, first_node: int) -> bool:

@@ -16,11 +16,12 @@ from lightning_devcheck._observe.inert import (
     is_a,
     is_metric,
     is_tensor,
-    registered,
+    own_tensors,
     shape_of,
 )
 from lightning_devcheck._observe.module_tree import ModuleTree, tensors_of
 from lightning_devcheck._report.records import Origin
+from lightning_devcheck._source.path import Path
 from lightning_devcheck._source.queries import attribute_origin, outside_origin, part_origin
 
 Kind = Literal["tensor", "parameter", "metric", "module"]
@@ -48,14 +49,16 @@ class Place:
     def origin(self) -> Origin | None:
         """The line that assigns the attribute, where the source is at hand."""
         own = attribute_origin(self.owner, self.attribute)
-        return own or outside_origin(self.root, self.name)
+        path = Path.parse(self.name)
+        return own or outside_origin(self.root, path)
 
     @property
     def made(self) -> Origin | None:
         """The line to change: for a tensor the one that puts it in, else the attribute's own."""
         value, part = self.value, None
         if is_tensor(value) and not is_a(value, torch.nn.Parameter):
-            part = part_origin(self.owner, self.attribute, self.name)
+            path = Path.parse(self.name)
+            part = part_origin(self.owner, self.attribute, path)
         return part or self.origin
 
 
@@ -96,8 +99,7 @@ def unregistered(module: torch.nn.Module, tree: ModuleTree | None = None) -> Ite
         return
     known = set(map(id, tree.modules))
     for part in tree.modules:
-        for kind in ("_parameters", "_buffers"):
-            known.update(map(id, registered(part, kind).values()))
+        known.update(map(id, own_tensors(part).values()))
     for place in places:
         if id(place.value) not in known:
             yield place

@@ -10,7 +10,17 @@ from typing import Literal
 
 from lightning_devcheck._report.records import Origin
 from lightning_devcheck._source.files import origin_at
-from lightning_devcheck._source.statements import ADDERS, receiver_of, spell, targets_of, word_of
+from lightning_devcheck._source.path import Link, Path
+from lightning_devcheck._source.statements import (
+    ADDERS,
+    pairs_of,
+    parts_of,
+    receiver_of,
+    spell,
+    targets_of,
+    text_in,
+    word_of,
+)
 
 REGISTRARS = ("register_buffer", "register_parameter", "add_module", "register_module", "add_state")
 EMPTY = ("list", "dict", "set", "tuple", "deque", "OrderedDict", "defaultdict", "SimpleNamespace")
@@ -18,7 +28,7 @@ ANY = "*"  # the attribute of a ``setattr`` whose name is computed
 
 Content = Literal["value", "empty", "placeholder"]
 Kind = Content | Literal["part", "added", "registered", "class"]
-Assigned = tuple[str, Kind, str]
+Assigned = tuple[str, Kind, Path]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +60,12 @@ class Assignment:
             of it); ``added`` (``append`` and the like, ``+=``); ``registered`` (``register_buffer``); ``class`` (in
             the class's own body).
         statement: The statement.
-        text: What is assigned to, without ``self.``; for `ANY` a pattern of attributes.
+        path: What is assigned to; for `ANY` the attribute is a pattern.
     """
 
     kind: Kind
     statement: Statement
-    text: str
+    path: Path
 
 
 def read_assignments(statements: Sequence[Statement]) -> dict[str, list[Assignment]]:
@@ -63,8 +73,8 @@ def read_assignments(statements: Sequence[Statement]) -> dict[str, list[Assignme
     found: dict[str, list[Assignment]] = {}
     for reader in (_assigned, _named):
         for statement in statements:
-            for attribute, kind, text in reader(statement):
-                found.setdefault(attribute, []).append(Assignment(kind, statement, text))
+            for attribute, kind, path in reader(statement):
+                found.setdefault(attribute, []).append(Assignment(kind, statement, path))
     return found
 
 
@@ -72,24 +82,18 @@ def _named(statement: Statement) -> Iterator[Assigned]:
     """The variables of the class itself."""
     for target in targets_of(statement.node):
         if not statement.function and isinstance(target, ast.Name):
-            yield target.id, "class", target.id
+            yield target.id, "class", Path(target.id)
 
 
 def _assigned(statement: Statement) -> Iterator[Assigned]:
-    """Attribute, kind and text of what a statement assigns, registers or adds to."""
+    """Attribute, kind and path of what a statement assigns, registers or adds to."""
     node = statement.node
-    for target in targets_of(node):
-        for part in _parts(target):
-            attribute = _attribute_of(part)
-            if attribute:
-                text = spell(part).partition(".")[2]
-                whole = isinstance(part, ast.Attribute) and text == attribute
-                kind: Kind = "part"
-                if isinstance(node, ast.AugAssign):
-                    kind = "added"
-                elif whole:
-                    kind = kind_of(getattr(node, "value", None))
-                yield attribute, kind, text
+    for target, value in pairs_of(node):
+        for path in filter(None, map(own_path, parts_of(target))):
+            yield path.attribute, "part" if len(path.links) > 1 else kind_of(value), path
+    added = own_path(node.target) if isinstance(node, ast.AugAssign) else None
+    if added is not None:
+        yield added.attribute, "added", added
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
         yield from _called(node.value)
 
@@ -107,48 +111,40 @@ def kind_of(value: ast.expr | None) -> Content:
 
 def _called(call: ast.Call) -> Iterator[Assigned]:
     first = call.args[0] if call.args else None
-    filled = receiver_of(call, ADDERS)
+    filled = own_path(receiver_of(call, ADDERS))
     if word_of(call.func) in ("setattr", "__setattr__") and len(call.args) > 1:
         if (isinstance(first, ast.Name) and first.id == "self") or spell(call.func).startswith("super()."):
             yield from _set(call.args[-2])
     elif receiver_of(call, REGISTRARS):
-        if isinstance(first, ast.Constant) and isinstance(first.value, str):
-            yield first.value, "registered", first.value
-    elif filled is not None and (attribute := _attribute_of(filled)):
-        yield attribute, "added", spell(filled).partition(".")[2]
+        if name := text_in(first):
+            yield name, "registered", attribute_path(name)
+    elif filled is not None:
+        yield filled.attribute, "added", filled
 
 
 def _set(name: ast.expr) -> Iterator[Assigned]:
     """``setattr(self, name, value)`` and its like, where the name is written out or put together."""
-    if isinstance(name, ast.Constant) and isinstance(name.value, str):
-        yield name.value, "value", name.value
+    if text := text_in(name):
+        yield text, "value", attribute_path(text)
         return
     pieces = name.values if isinstance(name, ast.JoinedStr) else []
     known = [re.escape(str(piece.value)) if isinstance(piece, ast.Constant) else ".*" for piece in pieces]
-    yield ANY, "value", "".join(known) or ".*"
+    yield ANY, "value", attribute_path("".join(known) or ".*")
 
 
-def _parts(target: ast.expr) -> Iterator[ast.expr]:
-    if isinstance(target, (ast.Tuple, ast.List)):
-        for element in target.elts:
-            yield from _parts(element)
-    else:
-        yield target.value if isinstance(target, ast.Starred) else target
+def attribute_path(name: str) -> Path:
+    """An attribute of ``self``."""
+    return Path("self", (Link("attribute", name),))
 
 
-def _attribute_of(target: ast.expr) -> str:
-    """The attribute of ``self`` that an expression is, or is a part of; ``self.__dict__["name"]`` is ``name``.
+def own_path(node: ast.AST | None) -> Path | None:
+    """The attribute of ``self``, or its part, that an expression is; ``self.__dict__["name"]`` is ``self.name``.
 
     Of ``ctx`` too: it keeps what the forward of a custom Function has for its backward.
     """
-    chain: list[ast.expr] = []
-    while isinstance(target, (ast.Attribute, ast.Subscript)):
-        chain.append(target)
-        target = target.value
-    if not chain or not isinstance(target, ast.Name) or target.id not in ("self", "cls", "ctx"):
-        return ""
-    first = chain[-1]
-    if not isinstance(first, ast.Attribute):
-        return ""
-    key = getattr(chain[-2], "slice", None) if len(chain) > 1 and first.attr == "__dict__" else None
-    return str(key.value) if isinstance(key, ast.Constant) else first.attr
+    path = Path.of(node)
+    if path is None or path.base not in ("self", "cls", "ctx") or not path.attribute:
+        return None
+    if path.attribute == "__dict__" and [link.kind for link in path.links[1:2]] == ["item"]:
+        return Path(path.base, (Link("attribute", path.keys[1]), *path.links[2:]))
+    return path

@@ -18,7 +18,16 @@ from lightning_devcheck._source.files import (
     statement_at,
     statements_around,
 )
-from lightning_devcheck._source.statements import FUNCTIONS, receiver_of, word_of
+from lightning_devcheck._source.path import Path
+from lightning_devcheck._source.statements import (
+    ASSIGNMENTS,
+    FUNCTIONS,
+    pairs_of,
+    receiver_of,
+    targets_of,
+    text_in,
+    word_of,
+)
 
 MOVES = ("cpu", "to", "cuda", "type_as", "numpy")
 # what reads values from a device: methods, functions, and methods that lead there
@@ -38,7 +47,7 @@ def name_move(place: Origin) -> tuple[str, Origin]:
     ``terms.append(term.cpu())`` moves ``term``. The name is empty where the value has none.
     """
     statement, function = _statement(place)
-    target = _target(statement)
+    target = next(iter(targets_of(statement)), None)
     if isinstance(target, ast.Subscript):
         name = ast.unparse(target.value)
         return name, _assignment(function, name, place) or place
@@ -103,16 +112,12 @@ def _shown(statement: ast.AST, function: ast.AST | None) -> list[ast.expr]:
     for node in own_nodes(statement):
         if isinstance(node, ast.FormattedValue):
             found.append(_source_of(node.value))
-        elif isinstance(node, ast.Call) and _is_text(receiver_of(node, ("format",))):
+        elif isinstance(node, ast.Call) and text_in(receiver_of(node, ("format",))):
             found += map(_source_of, node.args)
-        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and _is_text(node.left):
+        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and text_in(node.left):
             found += map(_source_of, node.right.elts if isinstance(node.right, ast.Tuple) else [node.right])
     assigned = {ast.unparse(n) for n in ast.walk(function) if _is_assigned(n)} if function is not None else set()
     return sorted(found, key=lambda value: ast.unparse(value) not in assigned)
-
-
-def _is_text(node: ast.expr | None) -> bool:
-    return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
 
 def _is_assigned(node: ast.AST) -> bool:
@@ -196,12 +201,6 @@ def _statement(place: Origin) -> tuple[ast.stmt | None, ast.AST | None]:
     return innermost(tree, (place.lineno, place.column)), functions[-1] if functions else tree
 
 
-def _target(statement: ast.stmt | None) -> ast.expr | None:
-    if isinstance(statement, ast.Assign):
-        return statement.targets[0]
-    return statement.target if isinstance(statement, (ast.AnnAssign, ast.AugAssign)) else None
-
-
 def _assignment(function: ast.AST | None, name: str, place: Origin) -> Origin | None:
     """The last assignment to a name in a function before a line."""
     if function is None:
@@ -209,8 +208,8 @@ def _assignment(function: ast.AST | None, name: str, place: Origin) -> Origin | 
     before = [
         node
         for node in ast.walk(function)
-        if isinstance(node, (ast.Assign, ast.AnnAssign)) and end_of(node) <= (place.lineno, place.column or 0)
-        if (target := _target(node)) is not None and ast.unparse(target) == name
+        if isinstance(node, ASSIGNMENTS) and end_of(node) <= (place.lineno, place.column or 0)
+        if name in (ast.unparse(target) for target, _ in pairs_of(node))
     ]
     return origin_at(place.filename, max(before, key=end_of), place.function) if before else None
 
@@ -220,5 +219,5 @@ def _receiver(statement: ast.stmt | None) -> str:
     for node in ast.walk(statement) if statement else ():
         value = receiver_of(node, MOVES)
         if value is not None:
-            return ast.unparse(value) if isinstance(value, (ast.Name, ast.Attribute, ast.Subscript)) else ""
+            return str(Path.of(value) or "")
     return ""

@@ -18,6 +18,7 @@ from lightning_devcheck._source.assignments import (
     read_assignments,
 )
 from lightning_devcheck._source.files import end_of, is_framework, origin_at, parse
+from lightning_devcheck._source.path import Path
 from lightning_devcheck._source.statements import (
     BUILDERS,
     FUNCTIONS,
@@ -125,7 +126,7 @@ def attribute_origin(owner: type, attribute: str) -> Origin | None:
     return method_line(owner, attribute)  # a cached property
 
 
-def part_origin(owner: type, attribute: str, name: str) -> Origin | None:
+def part_origin(owner: type, attribute: str, path: Path) -> Origin | None:
     """The line that puts what a name stands for into ``self.attribute``.
 
     ``self.cache["k"] = …`` is one, and ``self.cache.append(…)``. One that makes a tensor
@@ -134,14 +135,14 @@ def part_origin(owner: type, attribute: str, name: str) -> Origin | None:
     Args:
         owner: The class.
         attribute: The attribute.
-        name: The whole name; where no line puts it in, that of the attribute counts.
+        path: The whole name; where no line puts it in, that of the attribute counts.
     """
     for found in _assignments_to(owner, attribute):
         parts = _of_kinds(found, "part")
-        exact = [one for one in parts if name.endswith(f".{one.text}")]
+        exact = [one for one in parts if path.ends_like(one.path)]
         whole = _of_kinds(found, "value")
         loose = []
-        if name[-1:] in "])":
+        if path.links[-1].kind != "attribute":
             loose = _of_kinds(found, "part", "added")
         chosen = exact[-1:] or _best(whole[::-1]) or _best(loose)
         if chosen:
@@ -149,17 +150,16 @@ def part_origin(owner: type, attribute: str, name: str) -> Origin | None:
     return attribute_origin(owner, attribute)
 
 
-def outside_origin(root: type, name: str) -> Origin | None:
+def outside_origin(root: type, path: Path) -> Origin | None:
     """The line of a root's class that sets an attribute of a part: ``self.body.adapter = …``.
 
     Args:
         root: The class.
-        name: The whole name, ``self.body.adapter[0]``.
+        path: The whole name, ``self.body.adapter[0]``.
     """
-    attribute = name.removeprefix("self.").partition(".")[0]
-    for found in _assignments_to(root, attribute):
+    for found in _assignments_to(root, path.attribute):
         for one in reversed(_of_kinds(found, "part")):
-            if re.match(rf"self\.{re.escape(one.text)}\b", name):
+            if path.is_in(one.path):
                 return one.statement.origin
     return None
 
@@ -178,7 +178,7 @@ def _assignments_to(owner: type, attribute: str) -> Iterator[list[Assignment]]:
     for source in sources_of(owner):
         known = _assignments(source)
         computed = known.get(ANY, [])
-        fitting = [one for one in computed if re.fullmatch(one.text, attribute)]
+        fitting = [one for one in computed if re.fullmatch(one.path.attribute, attribute)]
         found = known.get(attribute, fitting)
         if found:
             yield found
@@ -199,13 +199,13 @@ def move_line(owner: type, attribute: str) -> Origin | None:
     return None
 
 
-def keeping_line(owner: type, attribute: str) -> Origin | None:
+def keeping_line(owner: type, path: Path) -> Origin | None:
     """The line of a class or its bases that fills or adds to an attribute outside ``__init__``."""
     for statement in statements_of(owner):
         if statement.function in ("", "__init__"):
             continue
         kept = kept_by(statement.node)
-        if kept and kept[0] == f"self.{attribute}":
+        if kept and kept[0] == str(path):
             return statement.origin
     return None
 

@@ -6,6 +6,7 @@ import ast
 import copy
 import re
 from collections.abc import Callable, Container, Iterator
+from typing import TypeVar
 
 # torch functions that make a tensor on the CPU unless told otherwise
 FACTORIES = frozenset({"zeros", "ones", "empty", "full", "rand", "randn", "randint", "randperm", "arange", "linspace"})
@@ -27,7 +28,9 @@ _SETTING = re.compile(
 # methods of containers that keep what they are given
 ADDERS = ("append", "appendleft", "extend", "insert", "add", "update", "setdefault")
 
+Tree = TypeVar("Tree", bound=ast.AST)
 Function = ast.FunctionDef | ast.AsyncFunctionDef
+ASSIGNMENTS = (ast.Assign, ast.AnnAssign, ast.NamedExpr)
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -80,6 +83,20 @@ def is_host_copy(node: ast.AST) -> bool:
     return is_move(node) and ast.unparse(node).endswith((".cpu()", ".to('cpu')", ".to(device='cpu')"))
 
 
+def has_factory(node: ast.AST) -> bool:
+    """Whether something in a statement or expression makes a tensor and names no device."""
+    return any(map(is_factory, ast.walk(node)))
+
+
+def parts_of(target: ast.expr) -> list[ast.expr]:
+    """What takes a value of its own in the target of an assignment: ``a`` and ``b`` of ``a, *b``."""
+    if isinstance(target, ast.Starred):
+        return parts_of(target.value)
+    if isinstance(target, (ast.Tuple, ast.List)):
+        return [part for element in target.elts for part in parts_of(element)]
+    return [target]
+
+
 def puts_on_host(statement: ast.AST) -> bool:
     """Whether a simple statement makes a tensor and names no device, or copies one to the CPU."""
     return not hasattr(statement, "body") and any(is_factory(n) or is_host_copy(n) for n in ast.walk(statement))
@@ -88,6 +105,11 @@ def puts_on_host(statement: ast.AST) -> bool:
 def device_argument(call: ast.Call) -> ast.expr | None:
     """The device that a call names by keyword."""
     return next((word.value for word in call.keywords if word.arg in ("device", "map_location")), None)
+
+
+def names_device(call: ast.Call) -> bool:
+    """Whether a call names a device by keyword, or copies to one."""
+    return device_argument(call) is not None or is_move(call)
 
 
 def calls_in(node: ast.AST) -> Iterator[ast.Call]:
@@ -109,10 +131,10 @@ def with_device_argument(made: ast.stmt, wanted: Callable[[ast.Call], bool], key
         if not wanted(call):
             continue
         if torch_function(call) in OLD_FACTORIES:
-            call.func, call.args, call.keywords = _moved(call), [ast.parse(HERE, mode="eval").body], []
+            call.func, call.args, call.keywords = _moved(call), [_expression(HERE)], []
             continue
         call.keywords = [word for word in call.keywords if word.arg != keyword]
-        call.keywords.append(ast.keyword(keyword, ast.parse(HERE, mode="eval").body))
+        call.keywords.append(ast.keyword(keyword, _expression(HERE)))
     return spell(tree)
 
 
@@ -125,7 +147,7 @@ def with_own_device(made: ast.stmt, wanted: Callable[[ast.expr], bool]) -> str |
     tree = copy.deepcopy(made)
     found = False
     for call in list(calls_in(tree)):
-        here = ast.parse(HERE, mode="eval").body
+        here = _expression(HERE)
         places = [*range(len(call.args))] if wanted is is_written_out else [0] if is_move(call) and call.args else []
         if isinstance(call.func, ast.Attribute) and call.func.attr == "cuda" and wanted is not is_setting:
             call.func.attr, call.args, call.keywords, found = "to", [here], [], True
@@ -156,22 +178,35 @@ def is_any(node: ast.expr) -> bool:
 
 def without_devices(made: ast.stmt) -> ast.stmt:
     """The statement without the devices written out in it, and without the moves to them."""
-    tree: ast.stmt = _Undirected().visit(copy.deepcopy(made))
-    return ast.fix_missing_locations(tree)
+    return _with_calls(made, _undirected)
 
 
-class _Undirected(ast.NodeTransformer):
-    """Takes devices that are written out, and moves to them, out of expressions."""
+def _undirected(call: ast.Call) -> ast.expr:
+    """What is moved, or makes a tensor, without a device that is written out."""
+    named = any(map(is_written_out, (*call.args, *(word.value for word in call.keywords))))
+    moved = receiver_of(call, MOVES if named else ("cuda",))
+    if moved is not None:
+        return moved
+    call.keywords = [word for word in call.keywords if not is_written_out(word.value)]
+    return call
 
-    def visit_Call(self, node: ast.Call) -> ast.AST:
-        """Leave what is moved, and what makes a tensor."""
+
+def _with_calls(tree: Tree, change: Callable[[ast.Call], ast.expr]) -> Tree:
+    """A copy of a statement or expression with something else for each of its calls."""
+    changed: Tree = _Calls(change).visit(copy.deepcopy(tree))
+    return ast.fix_missing_locations(changed)
+
+
+class _Calls(ast.NodeTransformer):
+    """Puts something else for each call, the inner ones first."""
+
+    def __init__(self, change: Callable[[ast.Call], ast.expr]) -> None:
+        self._change = change
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        """Put what is to stand there."""
         self.generic_visit(node)
-        named = any(map(is_written_out, (*node.args, *(word.value for word in node.keywords))))
-        moved = receiver_of(node, MOVES if named else ("cuda",))
-        if moved is not None:
-            return moved
-        node.keywords = [word for word in node.keywords if not is_written_out(word.value)]
-        return node
+        return self._change(node)
 
 
 def with_text_keys(value: ast.expr) -> ast.expr:
@@ -190,34 +225,22 @@ def with_parameter_outside(value: ast.expr) -> ast.expr | None:
 
     What only moves it is left out; None where the parameter is not computed with.
     """
-    if isinstance(value, ast.Call) and _is_parameter(value):
+    if isinstance(value, ast.Call) and _bare(value) is not value:
         return None
-    tree = _Bare().visit(without_moves(value))
-    return None if ast.dump(tree) == ast.dump(without_moves(value)) else _parameter(tree)
-
-
-def without_moves(value: ast.expr) -> ast.expr:
-    """An expression without the moves around it."""
     while (moved := receiver_of(value, MOVES)) is not None:
         value = moved
-    return copy.deepcopy(value)
+    tree = _with_calls(value, _bare)
+    return None if ast.dump(tree) == ast.dump(value) else ast.Call(_expression("nn.Parameter"), [tree], [])
 
 
-def _is_parameter(call: ast.Call) -> bool:
-    return word_of(call.func) == "Parameter" and len(call.args) == 1 and not call.keywords
+def _bare(call: ast.Call) -> ast.expr:
+    """What a new parameter is made of; any other call as it is."""
+    new = word_of(call.func) == "Parameter" and len(call.args) == 1 and not call.keywords
+    return call.args[0] if new else call
 
 
-def _parameter(value: ast.expr) -> ast.expr:
-    return ast.fix_missing_locations(ast.Call(ast.parse("nn.Parameter", mode="eval").body, [value], []))
-
-
-class _Bare(ast.NodeTransformer):
-    """Puts what a new parameter is made of in its place."""
-
-    def visit_Call(self, node: ast.Call) -> ast.AST:
-        """Leave what the parameter is made of."""
-        self.generic_visit(node)
-        return node.args[0] if _is_parameter(node) else node
+def _expression(text: str) -> ast.expr:
+    return ast.parse(text, mode="eval").body
 
 
 def is_setting(node: ast.expr) -> bool:
@@ -228,7 +251,12 @@ def is_setting(node: ast.expr) -> bool:
 def is_written_out(node: ast.expr) -> bool:
     """Whether an argument is a device written out, as a text or in ``torch.device``."""
     node = node.args[0] if isinstance(node, ast.Call) and _makes_device(node) else node
-    return isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("cuda")
+    return text_in(node).startswith("cuda")
+
+
+def text_in(node: ast.AST | None) -> str:
+    """A text that is written out; empty for every other expression."""
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
 
 
 def without_start(statement: ast.stmt, start: str) -> ast.stmt | None:
@@ -244,24 +272,30 @@ def without_start(statement: ast.stmt, start: str) -> ast.stmt | None:
 
 def without_host_copies(made: ast.stmt) -> ast.stmt | None:
     """The statement without ``.cpu()`` and ``.to("cpu")``; None where it has none."""
-    stripped: ast.stmt = _Stripping().visit(copy.deepcopy(made))
-    return None if ast.dump(stripped) == ast.dump(made) else ast.fix_missing_locations(stripped)
+    stripped = _with_calls(made, lambda call: (is_host_copy(call) and receiver_of(call, MOVES)) or call)
+    return None if ast.dump(stripped) == ast.dump(made) else stripped
 
 
-class _Stripping(ast.NodeTransformer):
-    """Takes copies to the CPU out of expressions."""
-
-    def visit_Call(self, node: ast.Call) -> ast.AST:
-        """Leave what is copied."""
-        self.generic_visit(node)
-        return receiver_of(node, MOVES) or node if is_host_copy(node) else node
-
-
-def targets_of(node: ast.stmt) -> list[ast.expr]:
+def targets_of(node: ast.AST | None) -> list[ast.expr]:
     """What a statement assigns to."""
     if isinstance(node, ast.Assign):
         return node.targets
-    return [node.target] if isinstance(node, (ast.AnnAssign, ast.AugAssign)) else []
+    return [node.target] if isinstance(node, (ast.AnnAssign, ast.AugAssign, ast.NamedExpr)) else []
+
+
+def pairs_of(node: ast.AST) -> list[tuple[ast.expr, ast.expr | None]]:
+    """What takes a value in an assignment, each with that: ``a, b = x, y`` is two."""
+    found = []
+    pending: list[tuple[ast.expr, ast.expr | None]] = []
+    if isinstance(node, ASSIGNMENTS):
+        pending += [(target, node.value) for target in targets_of(node)]
+    for target, value in pending:  # grows on the way
+        left, right = getattr(target, "elts", ()), getattr(value, "elts", ())
+        if not left or len(left) != len(right) or any(isinstance(e, ast.Starred) for e in (*left, *right)):
+            found.append((target, value))
+        else:
+            pending += zip(left, right, strict=True)
+    return found
 
 
 def kept_by(statement: ast.stmt) -> tuple[str, ast.expr] | None:
@@ -311,9 +345,3 @@ def spell(node: ast.AST) -> str:
 def _means_the_same(text: str, other: str) -> bool:
     read = parse_text(text)
     return read is not None and ast.dump(read) == ast.dump(ast.parse(other))
-
-
-def quoted(text: str) -> str:
-    """A text as Python has it, in double quotes where it can."""
-    simple = text.isprintable() and '"' not in text and "\\" not in text
-    return f'"{text}"' if simple else repr(text)

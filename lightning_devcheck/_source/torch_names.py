@@ -8,8 +8,9 @@ import sys
 import types
 from collections.abc import Iterator, Mapping
 
+from lightning_devcheck._source.statements import pairs_of, word_of
+
 MAX_STEPS = 8  # from a name to the one that it stands for
-ASSIGNMENTS = (ast.Assign, ast.AnnAssign, ast.NamedExpr)
 OTHER = ""  # the meaning of what is none of torch's
 # an expression, a dotted name of torch's, or None for what the module holds under the name
 Meaning = ast.expr | str | None
@@ -56,8 +57,7 @@ class _Names:
                 continue
             for name, meaning in _bound(node):
                 self._meanings.setdefault(name, []).append(meaning)
-            if isinstance(node, ASSIGNMENTS):
-                assigned.update(_targets(node))
+            assigned.update(target for target, _ in pairs_of(node))
 
     def meaning(self, node: ast.expr, steps: int = MAX_STEPS) -> str:
         """Name what an expression stands for of torch's."""
@@ -110,9 +110,10 @@ def _bound(node: ast.AST) -> Iterator[tuple[str, Meaning]]:
             yield name, OTHER
         case ast.arg(arg=name) | ast.Name(id=name, ctx=ast.Store()):
             yield name, OTHER
-        case ast.Assign() | ast.AnnAssign() | ast.NamedExpr():
-            for target in _targets(node):
-                yield _dotted(target), node.value
+    for target, value in pairs_of(node):
+        name = _dotted(target)
+        if name:
+            yield name, value
 
 
 def _imported(alias: ast.alias) -> tuple[str, Meaning]:
@@ -124,12 +125,6 @@ def _imported(alias: ast.alias) -> tuple[str, Meaning]:
     if alias.asname:
         return name, alias.name
     return name, top
-
-
-def _targets(node: ast.Assign | ast.AnnAssign | ast.NamedExpr) -> list[ast.expr]:
-    """The names and attributes that take the whole value."""
-    targets = getattr(node, "targets", None) or [node.target]  # type: ignore[union-attr]
-    return [target for target in targets if _dotted(target)]
 
 
 def _dotted(node: ast.expr) -> str:
@@ -144,6 +139,7 @@ def _dotted(node: ast.expr) -> str:
 
 def _is_open_partial(call: ast.Call) -> bool:
     """Whether a call is a ``functools.partial`` that fills in no device."""
-    function = _dotted(call.func).rpartition(".")[2]
     fixed = {word.arg for word in call.keywords}
-    return function == "partial" and bool(call.args) and fixed.isdisjoint(("device", None))
+    if not call.args:
+        return False
+    return word_of(call.func) == "partial" and fixed.isdisjoint(("device", None))
