@@ -12,7 +12,10 @@ from torch import nn
 from lightning_devcheck import check_devices, explain, preflight, scan, simulate_cuda
 from lightning_devcheck._judge.backward import is_allowed
 from lightning_devcheck._observe.module_tree import spell_path
+from lightning_devcheck._source.files import statement_at
 from lightning_devcheck._source.path import Path, quoted
+from lightning_devcheck._source.statements import spell
+from tests.helpers.source import placed
 from tests.helpers.training import Clean, make_loader
 
 
@@ -249,3 +252,9 @@ def test_parameters_of_a_dictionary_are_one_finding():
     model.scales = nn.ParameterDict({key: nn.Parameter(torch.ones(4, device="meta")) for key in "ab"})
     findings = check_devices(model.net(torch.ones(2, 4)).mean(), model).findings
     assert [(finding.rule, finding.name) for finding in findings] == [("meta-parameter", "self.scales")]
+
+
+def test_keys_on_one_line(tmp_path):
+    """Of two statements on a line the one counts that assigns the key, however it is quoted there."""
+    place = placed(tmp_path, "kept['a'] = x; kept['b'] = torch.zeros(3)")
+    assert spell(statement_at(place, 'kept["b"]')) == 'kept["b"] = torch.zeros(3)'

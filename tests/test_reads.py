@@ -46,6 +46,9 @@ from tests.helpers.source import placed
         ("text = 'loss %.3f of %d' % (loss, n)", "loss"),
         ("text = name.format(loss)", "text = name.format(loss)"),
         ("value = (a,", "value = (a,"),
+        ("total += losses['a'].item()", 'losses["a"]'),
+        ("self.sums['a'] += loss.cpu()", "self.sums"),
+        ("score = metric(x['rows'])", 'score = metric(x["rows"])'),
     ],
 )
 def test_what_a_line_reads(tmp_path, line, name):

@@ -34,6 +34,8 @@ from lightning_devcheck._source.statements import (
     pairs_of,
     parts_of,
     receiver_of,
+    spell,
+    targets_of,
 )
 
 Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.Module
@@ -135,7 +137,7 @@ def _taken(last: Binding, before: list[Binding], nodes: list[ast.AST], point: Po
 
 
 def _stays_on_host(value: ast.expr) -> bool:
-    return has_factory(value) or ".cpu()" in ast.unparse(value)
+    return has_factory(value) or ".cpu()" in spell(value)
 
 
 def _part(scope: Scope, held: Binding, name: str, point: Point) -> Binding | None:
@@ -159,10 +161,7 @@ def _part(scope: Scope, held: Binding, name: str, point: Point) -> Binding | Non
 
 def _partial(node: ast.AST, base: str) -> Iterator[tuple[Path, ast.expr | None]]:
     """What a statement changes of a variable: ``cfg["a"] = x``, ``cfg.a = x``, ``terms.append(x)``, ``total += x``."""
-    targets = node.targets if isinstance(node, ast.Assign) else []
-    if isinstance(node, (ast.AugAssign, ast.AnnAssign)):
-        targets = [node.target]
-    for target in targets:
+    for target in targets_of(node):
         plain = isinstance(target, ast.Name) and not isinstance(node, ast.AugAssign)
         path = Path.of(target)
         if path is not None and path.base == base and not plain:

@@ -31,7 +31,7 @@ def saved_line(search: Search, frame: Frame, value: ast.Attribute, name: str) ->
     """
     _, context = evaluate(value.value, frame)
     for function, call in _saves(class_member(type(context), "_forward_cls")):
-        for given in sorted(call.args, key=lambda given: ast.unparse(given) != name):
+        for given in sorted(call.args, key=lambda given: spell(given) != name):
             made = search.in_returned(frame_inside(function, MISSING, frame, given), given)
             statement = statement_at(made)
             if statement is not None and puts_on_host(statement):

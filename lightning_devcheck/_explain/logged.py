@@ -12,6 +12,7 @@ from lightning_devcheck._judge.culprit import Culprit
 from lightning_devcheck._observe.inert import MISSING, attribute
 from lightning_devcheck._report.records import Origin
 from lightning_devcheck._source.files import is_host, origin_at
+from lightning_devcheck._source.path import quoted
 from lightning_devcheck._source.queries import methods_of
 from lightning_devcheck._source.statements import calls_in, spell, word_of
 
@@ -34,7 +35,7 @@ def _culprit(scene: Scene, name: str, method: str) -> Culprit:
             search = scene.search(None, scene.wrong)
             made = search.in_returned(inner, value)
             return scene.culprit(Named(spell(value), made or line, "local"), None, device=scene.wrong, used=line)
-    return scene.culprit(Named(f'self.log("{name}")', None, "local"), None, device=scene.wrong)
+    return scene.culprit(Named(f"self.log({quoted(name)})", None, "local"), None, device=scene.wrong)
 
 
 def _logs(scene: Scene, name: str, method: str) -> Iterator[tuple[Origin, ast.expr]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -17,6 +16,7 @@ from lightning_devcheck._observe.inert import has_device, is_a, is_module
 from lightning_devcheck._observe.module_tree import tensors_of
 from lightning_devcheck._report.records import Origin
 from lightning_devcheck._source.files import Point, statement_at
+from lightning_devcheck._source.statements import spell
 
 
 def writing_at(made: Origin | None, frames: Sequence[Frame], expected: torch.device | None) -> Writing | None:
@@ -78,7 +78,7 @@ def _device_in(name: str, value: Any, expected: torch.device | None) -> tuple[in
 def _text_at(place: Origin) -> str:
     """The text of the statement at a place."""
     statement = statement_at(place)
-    return "" if statement is None else ast.unparse(statement)
+    return "" if statement is None else spell(statement)
 
 
 def _is_in(line: Origin, frame: Frame) -> bool:

@@ -42,14 +42,14 @@ def _assigned_data(scene: Scene) -> Culprit | None:
                 text, value = evaluate(node.value, frame)
                 if is_a(value, torch.Tensor):
                     device = next((d for d in (torch.device("cpu"),) if d != scene.expected), None)
-                    named, fix = Named(text, frame.origin, "local"), _copied(text, frame.origin)
+                    named, fix = Named(text, frame.origin, "local"), _in_place(text, frame.origin)
                     return scene.culprit(named, None, [(text, value)], device=device, fix=fix)
     return None
 
 
-def _copied(text: str, line: Origin) -> str:
+def _in_place(text: str, line: Origin) -> str:
     statement = statement_at(line)
-    return f"{text}.data.copy_({ast.unparse(statement.value)})" if isinstance(statement, ast.Assign) else ""
+    return f"{text}.data.copy_({spell(statement.value)})" if isinstance(statement, ast.Assign) else ""
 
 
 def _host_memory(scene: Scene) -> Culprit | None:

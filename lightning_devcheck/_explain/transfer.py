@@ -12,7 +12,7 @@ from lightning_devcheck._report.records import Origin
 from lightning_devcheck._source.files import origin_at
 from lightning_devcheck._source.path import Path
 from lightning_devcheck._source.queries import method_line, methods_of
-from lightning_devcheck._source.statements import puts_on_host
+from lightning_devcheck._source.statements import puts_on_host, spell
 
 TRANSFER = "transfer_batch_to_device"
 AFTER = "on_after_batch_transfer"
@@ -36,6 +36,6 @@ def added_later(root: torch.nn.Module | None, name: str) -> Origin | None:
     words = set(Path.parse(name).keys)
     for filename, method in methods_of(type(root), AFTER):
         simple = [node for node in ast.walk(method) if isinstance(node, ast.stmt) and puts_on_host(node)]
-        simple.sort(key=lambda node: words.isdisjoint(re.findall(r"\w+", ast.unparse(node))))
+        simple.sort(key=lambda node: words.isdisjoint(re.findall(r"\w+", spell(node))))
         return origin_at(filename, simple[0], AFTER) if simple else None
     return None

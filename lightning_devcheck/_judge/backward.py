@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -18,6 +17,7 @@ from lightning_devcheck._report.rules import make_finding
 from lightning_devcheck._source.files import statement_at
 from lightning_devcheck._source.naming import name_move
 from lightning_devcheck._source.path import Path
+from lightning_devcheck._source.statements import spell
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ def _parameters(evidence: Evidence) -> Iterator[Finding]:
 
 def _is_assigned(origin: Origin | None) -> bool:
     statement = statement_at(origin)
-    return statement is not None and "register_buffer" not in ast.unparse(statement)
+    return statement is not None and "register_buffer" not in spell(statement)
 
 
 def _replaced(record: TensorRecord, evidence: Evidence) -> Finding:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from dataclasses import dataclass
 from typing import TypeGuard
 
@@ -11,7 +12,7 @@ from lightning_devcheck._source.path import Path
 from lightning_devcheck._source.statements import pairs_of, targets_of, word_of
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Case:
     """What is known of one culprit.
 
@@ -36,19 +37,18 @@ class Case:
         """What is assigned, returned or called; of several values the one for this name."""
         return self._pair[1]
 
-    @property
+    @functools.cached_property
     def attribute(self) -> str:
         """The attribute of ``self`` that is assigned, else nothing."""
-        path = Path.of(self._pair[0])
-        owned = path is not None and path == attribute_path(path.attribute)
-        return path.attribute if owned and path else ""
+        path = Path.of(self._pair[0]) or Path("")
+        return path.attribute * (path == attribute_path(path.attribute))
 
-    @property
+    @functools.cached_property
     def path(self) -> Path:
         """The name, taken apart."""
         return Path.parse(self.name)
 
-    @property
+    @functools.cached_property
     def _pair(self) -> tuple[ast.expr | None, ast.expr | None]:
         """The target that the name is, or is a part of, and its value; the first target where none is."""
         whole = (next(iter(targets_of(self.made)), None), getattr(self.made, "value", None))

@@ -132,13 +132,13 @@ def _other_memory(case: Case) -> tuple[str, str] | None:
         return None
     return (
         "Assigning .data puts the new tensor's memory in, wherever that is.",
-        f"{ast.unparse(target)}.copy_({ast.unparse(case.value)})",
+        f"{spell(target)}.copy_({spell(case.value)})",
     )
 
 
 def _copies(case: Case) -> tuple[str, str] | None:
     """Copies of parameters, taken before the module moved."""
-    copied = [ast.unparse(source) for source in _copied(case.value)] if case.value is not None else []
+    copied = [spell(source) for source in _modules_copied(case.value)] if case.value is not None else []
     own = all(base_of(source) == "self" for source in copied)  # a variable is gone after __init__
     if not case.attribute or not copied or not own:
         return None
@@ -148,7 +148,7 @@ def _copies(case: Case) -> tuple[str, str] | None:
     )
 
 
-def _copied(value: ast.expr) -> Iterator[ast.expr]:
+def _modules_copied(value: ast.expr) -> Iterator[ast.expr]:
     """The modules that an expression takes copies of, or of their parameters."""
     for call in calls_in(value):
         module = receiver_of(call, ("parameters", "named_parameters", "state_dict"))
@@ -160,7 +160,7 @@ def _copied(value: ast.expr) -> Iterator[ast.expr]:
 
 def _output(case: Case) -> tuple[str, str] | None:
     """What a layer returns that was put on another device."""
-    if not isinstance(case.value, ast.Call) or ast.unparse(case.value.func) != case.name:
+    if not isinstance(case.value, ast.Call) or spell(case.value.func) != case.name:
         return None
     why = f"{case.name} was put on {case.device}, and what it returns is there too."
     return why, f"{spell(case.made)}.to({HERE})"
@@ -168,7 +168,7 @@ def _output(case: Case) -> tuple[str, str] | None:
 
 def _rebuilt(case: Case) -> tuple[str, str] | None:
     rebuilt = (call for call in calls_in(case.made) if calls_torch(call, "tensor"))
-    if not any("requires_grad=True" in ast.unparse(call) for call in rebuilt):
+    if not any("requires_grad=True" in spell(call) for call in rebuilt):
         return None
     if case.attribute or case.rule not in ("loss-device", "detached-loss"):
         return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from dataclasses import replace
 
 from lightning_devcheck._judge.case import Case
@@ -92,10 +91,10 @@ def loaded(case: Case) -> tuple[str, str] | None:
 
 
 def early_move(case: Case) -> tuple[str, str] | None:
-    moved = any(is_move(call) and HERE in ast.unparse(call) for call in calls_in(case.made))
+    moved = any(is_move(call) and HERE in spell(call) for call in calls_in(case.made))
     if not moved or not case.attribute or case.device != "cpu":
         return None
-    value = ast.unparse(case.value) if case.value else "tensor"
+    value = spell(case.value) if case.value else "tensor"
     plain = value.removesuffix(f".to({HERE})")
     return (
         f"While __init__ runs, self.device is still the CPU, so this .to() does nothing; and what is not a parameter\n"

@@ -97,7 +97,7 @@ def constant(case: Case) -> tuple[str, str] | None:
         return None
     name = (case.path.word or base).lower()
     value = spell(case.value) if of_class else case.name
-    if ast.unparse(case.value).startswith(("nn.", "torch.nn.", "torchmetrics.")):
+    if spell(case.value).startswith(("nn.", "torch.nn.", "torchmetrics.")):
         return _shared_module(case.made, case.value)
     return (
         f"A tensor of the {'class' if of_class else 'source file'} itself belongs to no module: nothing moves it.",
@@ -106,7 +106,7 @@ def constant(case: Case) -> tuple[str, str] | None:
 
 
 def _shared_module(made: ast.Assign | ast.AnnAssign, value: ast.expr) -> tuple[str, str]:
-    name = ast.unparse(made.targets[0] if isinstance(made, ast.Assign) else made.target).lower()
+    name = spell(made.targets[0] if isinstance(made, ast.Assign) else made.target).lower()
     return (
         "No module holds it: it belongs to the class or to the source file, and nothing moves it.",
         f"self.{name} = {spell(value)}  (in __init__; then use self.{name})",
@@ -134,7 +134,7 @@ def taken_from_loader(case: Case) -> tuple[str, str] | None:
     """What a loop takes out of something that was not followed further, as a loader is."""
     if not isinstance(case.made, ast.For) or case.device != "cpu" or not case.name.isidentifier():
         return None
-    if case.rule != "mixed-devices" or not any(ast.unparse(n) == case.name for n in ast.walk(case.made.target)):
+    if case.rule != "mixed-devices" or not any(spell(n) == case.name for n in ast.walk(case.made.target)):
         return None
     return (
         "A loader gives batches on the CPU; where no Trainer moves them, the loop has to.",
@@ -174,7 +174,7 @@ def local_layer(case: Case) -> tuple[str, str] | None:
 def container(case: Case) -> tuple[str, str] | None:
     """Modules, metrics or parameters in a plain list or dict."""
     value, attribute = case.value, case.attribute
-    if isinstance(value, ast.Call) and ast.unparse(value.func) in ("list", "tuple") and value.args:
+    if isinstance(value, ast.Call) and spell(value.func) in ("list", "tuple") and value.args:
         value = value.args[0]
     kinds = (ast.List, ast.ListComp, ast.Tuple, ast.Dict, ast.DictComp, ast.GeneratorExp)
     if not attribute or not isinstance(value, kinds):
@@ -187,7 +187,7 @@ def container(case: Case) -> tuple[str, str] | None:
     metric = case.rule.endswith("metric") or case.rule == "metric-device"
     if not metric and not case.rule.endswith(("module", "parameter")):
         return None
-    bare = case.rule.endswith("parameter") and "Parameter(" in ast.unparse(value)
+    bare = case.rule.endswith("parameter") and "Parameter(" in spell(value)
     kind = ("Parameter" if bare else "Module") + ("Dict" if mapping else "List")
     what = "A metric" if metric else "A parameter" if bare else "A module"
     plain = "dict" if mapping else "tuple" if isinstance(value, ast.Tuple) else "list"

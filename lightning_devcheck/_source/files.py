@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from lightning_devcheck._report.records import Origin
-from lightning_devcheck._source.statements import parse_text, targets_of
+from lightning_devcheck._source.statements import parse_text, spell, targets_of
 from lightning_devcheck._source.torch_names import mark_torch_calls
 
 FRAMEWORKS = (
@@ -149,7 +149,7 @@ def statement_at(place: Origin | None, name: str = "") -> ast.stmt | None:
 def innermost(tree: ast.Module, point: tuple[int, int | None], name: str = "") -> ast.stmt | None:
     """The innermost statement around a point; of several on its line that assigns a name, else the first simple one."""
     around = statements_around(tree, point)
-    assigning = (node for node in around if name in map(ast.unparse, targets_of(node)))
+    assigning = (node for node in around if name in map(spell, targets_of(node)))
     simple = (node for node in around if not isinstance(node, ast.Match) and not hasattr(node, "body"))
     chosen = next(assigning, None) or next(simple, None)
     return chosen or (around[-1] if around else None)

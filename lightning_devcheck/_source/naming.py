@@ -24,18 +24,19 @@ from lightning_devcheck._source.statements import (
     FUNCTIONS,
     pairs_of,
     receiver_of,
+    spell,
     targets_of,
     text_in,
     word_of,
 )
 
-MOVES = ("cpu", "to", "cuda", "type_as", "numpy")
+COPYING = ("cpu", "to", "cuda", "type_as", "numpy")
 # what reads values from a device: methods, functions, and methods that lead there
 READING_METHODS = {"item", "tolist", "cpu", "numpy", "nonzero", "to", "unique"}
 SURE_READS = {"item", "tolist", "cpu", "numpy", "nonzero"}  # the others read in some cases only
 CONVERSIONS = ("float", "int", "bool")  # read for certain; min and max do of tensors only
 READING_FUNCTIONS = {"float", "int", "bool", "print", "str", "repr", "format", "round", "range", "list", "min", "max"}
-PASSING_METHODS = {"detach", "clone", "float", "double", "half", "sum", "mean", "max", "min", "argmax", "abs", *MOVES}
+PASSING_METHODS = {"detach", "clone", "float", "double", "half", "sum", "mean", "max", "min", "argmax", "abs", *COPYING}
 PASSING_METHODS |= {"any", "all", "pow", "sqrt", "exp", "square", "view", "flatten", "squeeze", *READING_METHODS}
 LIBRARIES = {"torch", "F", "np", "math"}
 
@@ -49,10 +50,10 @@ def name_move(place: Origin) -> tuple[str, Origin]:
     statement, function = _statement(place)
     target = next(iter(targets_of(statement)), None)
     if isinstance(target, ast.Subscript):
-        name = ast.unparse(target.value)
+        name = spell(target.value)
         return name, _assignment(function, name, place) or place
     if isinstance(target, (ast.Name, ast.Attribute)):
-        return ast.unparse(target), place
+        return spell(target), place
     return _receiver(statement), place
 
 
@@ -65,12 +66,12 @@ def name_read(place: Origin) -> str:
     statement, function = _statement(place)
     if isinstance(statement, ast.AugAssign) and receiver_of(statement.value, ("cpu", "to")):
         target = statement.target
-        return ast.unparse(target.value if isinstance(target, ast.Subscript) else target)
+        return spell(target.value if isinstance(target, ast.Subscript) else target)
     found = _first_read(statement, function, place) if statement is not None else None
     if found is None:
         return bare(place)
     container = _iterated(function, found, place) if isinstance(found, ast.Name) else None
-    return ast.unparse(container or found)
+    return spell(container or found)
 
 
 def _first_read(statement: ast.stmt, function: ast.AST | None, place: Origin) -> ast.expr | None:
@@ -86,19 +87,19 @@ def bare(place: Origin) -> str:
     statement = statement_at(place)
     if statement is None or hasattr(statement, "body"):
         return place.line.partition("  #")[0]
-    return ast.unparse(statement)
+    return spell(statement)
 
 
 def _called_on(statement: ast.AST, methods: AbstractSet[str]) -> Iterator[ast.expr]:
     """What a statement calls one of some methods on."""
     receivers = (receiver_of(node, methods) for node in own_nodes(statement))
-    yield from (_source_of(receiver) for receiver in receivers if receiver is not None)
+    yield from map(_source_of, filter(None, receivers))
 
 
 def _decided_by(statement: ast.AST) -> Iterator[ast.expr]:
     """Conditions, and what functions of Python's own read."""
     nodes = list(own_nodes(statement))
-    nodes.sort(key=lambda node: not (isinstance(node, ast.Call) and ast.unparse(node.func) in CONVERSIONS))
+    nodes.sort(key=lambda node: not (isinstance(node, ast.Call) and spell(node.func) in CONVERSIONS))
     for node in nodes:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in READING_FUNCTIONS:
             yield from (_source_of(v) for v in node.args if not isinstance(v, (ast.Constant, ast.JoinedStr)))
@@ -116,8 +117,8 @@ def _shown(statement: ast.AST, function: ast.AST | None) -> list[ast.expr]:
             found += map(_source_of, node.args)
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and text_in(node.left):
             found += map(_source_of, node.right.elts if isinstance(node.right, ast.Tuple) else [node.right])
-    assigned = {ast.unparse(n) for n in ast.walk(function) if _is_assigned(n)} if function is not None else set()
-    return sorted(found, key=lambda value: ast.unparse(value) not in assigned)
+    assigned = {spell(n) for n in ast.walk(function) if _is_assigned(n)} if function is not None else set()
+    return sorted(found, key=lambda value: spell(value) not in assigned)
 
 
 def _is_assigned(node: ast.AST) -> bool:
@@ -131,7 +132,7 @@ def _indices(statement: ast.AST, function: ast.AST | None, place: Origin) -> Ite
         indices = node.slice if isinstance(node, ast.Subscript) else None
         for index in indices.elts if isinstance(indices, ast.Tuple) else [indices]:
             counted = _iterated(function, index, place) if isinstance(index, ast.Name) else None
-            numbers = counted is not None and ast.unparse(counted).startswith(("range(", "enumerate("))
+            numbers = counted is not None and spell(counted).startswith(("range(", "enumerate("))
             if index is not None and not isinstance(index, (ast.Constant, ast.Slice)) and not numbers:
                 yield index
 
@@ -209,7 +210,7 @@ def _assignment(function: ast.AST | None, name: str, place: Origin) -> Origin | 
         node
         for node in ast.walk(function)
         if isinstance(node, ASSIGNMENTS) and end_of(node) <= (place.lineno, place.column or 0)
-        if name in (ast.unparse(target) for target, _ in pairs_of(node))
+        if name in (spell(target) for target, _ in pairs_of(node))
     ]
     return origin_at(place.filename, max(before, key=end_of), place.function) if before else None
 
@@ -217,7 +218,7 @@ def _assignment(function: ast.AST | None, name: str, place: Origin) -> Origin | 
 def _receiver(statement: ast.stmt | None) -> str:
     """What ``.cpu()`` or ``.to()`` is called on, where that has a name."""
     for node in ast.walk(statement) if statement else ():
-        value = receiver_of(node, MOVES)
+        value = receiver_of(node, COPYING)
         if value is not None:
             return str(Path.of(value) or "")
     return ""

@@ -68,12 +68,18 @@ class Path:
     @staticmethod
     def of(node: ast.AST | None) -> Path | None:
         """Name a variable, or a part of one; None for every other expression."""
-        base = node
-        while isinstance(base, (ast.Attribute, ast.Subscript)):
-            base = base.value
-        if node is None or not isinstance(base, ast.Name):
+        links = []
+        while isinstance(node, (ast.Attribute, ast.Subscript)):
+            if isinstance(node, ast.Attribute):
+                links.append(Link("attribute", node.attr))
+            else:
+                text = spell(node.slice)
+                links += Path.parse(f"[{text}]").links
+            node = node.value
+        if not isinstance(node, ast.Name):
             return None
-        return Path.parse(spell(node))
+        links.reverse()
+        return Path(node.id, tuple(links))
 
     def __str__(self) -> str:
         links = map(str, self.links)

@@ -80,7 +80,7 @@ def moved_in_place(statement: ast.stmt) -> ast.expr | None:
 
 def is_host_copy(node: ast.AST) -> bool:
     """Whether a call copies a tensor to the CPU, which it names."""
-    return is_move(node) and ast.unparse(node).endswith((".cpu()", ".to('cpu')", ".to(device='cpu')"))
+    return is_move(node) and spell(node).endswith((".cpu()", '.to("cpu")', '.to(device="cpu")'))
 
 
 def has_factory(node: ast.AST) -> bool:
@@ -312,7 +312,7 @@ def kept_by(statement: ast.stmt) -> tuple[str, ast.expr] | None:
         return None
     while isinstance(target, ast.Subscript):
         target = target.value
-    return ast.unparse(target), kept
+    return spell(target), kept
 
 
 def detached(statement: ast.stmt) -> str:
