@@ -58,10 +58,10 @@ def test_text_groups_ranks_of_one_cause():
 
 
 def test_text_of_several_findings_counts_them():
-    """Several causes are counted and each says its severity."""
+    """Several causes are counted, and each has a number and says its severity."""
     text = str(Report((FINDING, NOTE), checked={"tensors": 4, "seconds": 0.25}))
-    assert text.startswith("2 findings (checked: 4 tensors, 0.2 s)\n\nerror: the loss is on cpu")
-    assert "\n\nnote: the loss is on cpu" in text
+    assert text.startswith("2 findings (checked: 4 tensors, 0.2 s)\n\n1. error: the loss is on cpu")
+    assert "\n\n2. note: the loss is on cpu" in text
 
 
 def test_text_lists_what_was_not_checked():

@@ -99,6 +99,11 @@ class DeviceCheck(Callback):
         """All that was found and checked so far, of this process; each finding once, with its count."""
         return Report(tuple(self._found.values()), dict(self._checked), tuple(self._not_checked), self._world_size)
 
+    def _act_as(self, on_mismatch: Action) -> Action:
+        """Take another action on errors from now on, and return the one before."""
+        before, self._on_mismatch = self._on_mismatch, on_mismatch
+        return before
+
     def _start(self) -> None:
         """Begin a fit."""
         self._batches = self._traced = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import os
 import sys
 import types
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ import torch
 
 from lightning_devcheck._compat import no_torch_function, shows_notes
 from lightning_devcheck._explain.culprit import anonymous, blamed_by_message, find_culprit
-from lightning_devcheck._explain.frames import Frame, read_frames
+from lightning_devcheck._explain.frames import Frame, read_frames, read_stack
 from lightning_devcheck._explain.log import Log
 from lightning_devcheck._explain.messages import GRAD_SCALER, Match, recognize
 from lightning_devcheck._explain.nodes import INVALID_GRADIENT, blame_node
@@ -19,11 +20,16 @@ from lightning_devcheck._explain.scene import Scene
 from lightning_devcheck._judge.culprit import Culprit, judge_culprit
 from lightning_devcheck._observe.inert import is_a, is_module
 from lightning_devcheck._report.errors import DeviceMismatchError
+from lightning_devcheck._report.records import Finding, Origin
 from lightning_devcheck._report.report import Report
+from lightning_devcheck._source.files import is_host
 from lightning_devcheck._source.queries import class_source
+from lightning_devcheck._witness.refusal import Refusal
 
 RAISED = (RuntimeError, ValueError, TypeError, AssertionError)  # what torch and its friends raise
 MAX_CAUSES = 10
+# where the frames are that start somebody's code
+STARTERS = os.path.join("lightning_devcheck", "_run") + os.sep
 
 
 def explain(exception: BaseException, module: torch.nn.Module | None = None) -> Report | None:
@@ -78,6 +84,41 @@ def explain(exception: BaseException, module: torch.nn.Module | None = None) -> 
         scene = Scene(match, tuple(frames), root, name)
         culprit = find_culprit(scene)
     return Report((judge_culprit(culprit),), {"tensors": scene.counted})
+
+
+def explain_refusal(
+    refusal: Refusal, frame: types.FrameType | None, lines: Sequence[Origin | None], module: torch.nn.Module | None
+) -> tuple[Finding, ...]:
+    """Explain what a simulation has refused and goes on from, while it happens.
+
+    Args:
+        refusal: What was refused.
+        frame: The frame that runs.
+        lines: Where the device of each of its strays was decided, where that was seen.
+        module: The module that is trained; None takes the one that the frames show.
+
+    Returns:
+        A finding for each stray; one where there is none; none where the message is not known.
+    """
+    match = recognize(str(refusal.error))
+    if match is None or not match.message.rule:
+        return ()
+    with no_torch_function():
+        frames = tuple(_below_us(read_stack(frame)))
+        name, root = ("self", module) if module is not None else _root(frames)
+        strays: list[tuple[torch.Tensor | None, Origin | None]] = [*zip(refusal.strays, lines, strict=True)]
+        found = []
+        for stray, line in strays or [(None, None)]:
+            scene = Scene(match, frames, root, name, stray=stray, made=line, belongs=refusal.expected)
+            found.append(judge_culprit(find_culprit(scene)))
+    return tuple(found)
+
+
+def _below_us(frames: list[Frame]) -> list[Frame]:
+    """What runs inside of what we have started, and of Lightning: what comes before started the run."""
+    hosts = [index for index, frame in enumerate(frames) if is_host(frame.filename)]
+    started = [index + 1 for index, frame in enumerate(frames) if STARTERS in frame.filename]
+    return frames[hosts[0] if hosts else started[-1] if started else 0 :]
 
 
 def annotate(exception: BaseException, module: torch.nn.Module | None = None) -> None:

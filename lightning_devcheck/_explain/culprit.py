@@ -86,6 +86,8 @@ def _right(scene: Scene) -> list[Pair]:
 
 def _met(scene: Scene) -> tuple[int, Pair, list[Pair]] | None:
     """The innermost frame whose failing expression mentions tensors on two devices, and the odd one there."""
+    if scene.stray is not None:
+        return _met_by(scene, scene.stray)
     passed = False
     for index in range(len(scene.frames) - 1, -1, -1):
         frame = scene.frames[index]
@@ -105,6 +107,18 @@ def _met(scene: Scene) -> tuple[int, Pair, list[Pair]] | None:
             return index, *found
         if frame.is_user and made_in_place(frame, torch.device("cpu")) is not None:
             return None
+    return None
+
+
+def _met_by(scene: Scene, stray: torch.Tensor) -> tuple[int, Pair, list[Pair]] | None:
+    """The user's innermost frame, and what it mentions of a tensor: itself, else what goes back to the same place."""
+    for index, frame in scene.user_frames[:1]:
+        held = scene.mentioned(frame)
+        near = [pair for pair in held if device_of(pair[1]) == device_of(stray) and scene.is_decided_alike(pair[1])]
+        exact = [pair for pair in near if pair[1] is stray]
+        unnamed = (anonymous(scene.match, str(device_of(stray))), stray)
+        others = [pair for pair in held if device_of(pair[1]) == scene.expected]
+        return index, next(iter(exact or near), unnamed), others
     return None
 
 

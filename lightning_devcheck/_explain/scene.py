@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -24,9 +25,14 @@ from lightning_devcheck._observe.devices import device_of, normalize, to_device
 from lightning_devcheck._observe.inert import dtype_of, is_a, own_tensors, read, registered, shape_of
 from lightning_devcheck._observe.module_tree import ModuleTree
 from lightning_devcheck._report.records import Operand, Operator, Origin, describe
-from lightning_devcheck._source.files import is_host, is_installed
+from lightning_devcheck._simulate.tensor.simulated import decided
+from lightning_devcheck._source.assignments import targets_of
+from lightning_devcheck._source.files import is_building, is_host, is_installed, statement_at
+from lightning_devcheck._source.statements import is_move
 
 Pair = tuple[str, torch.Tensor]
+# where something is kept by an object that a line of a class gives it to
+KEPT = ("attribute", "module", "metric", "registered")
 
 
 @dataclass
@@ -39,6 +45,9 @@ class Scene:
         root: The module that is trained, where there is one.
         root_name: What the user calls it.
         counted: How many tensors were looked at.
+        stray: The tensor that is not where it should be, where somebody has seen it.
+        made: The line where its device was decided, where somebody has seen that.
+        belongs: Where it should be, likewise.
     """
 
     match: Match
@@ -46,6 +55,9 @@ class Scene:
     root: torch.nn.Module | None
     root_name: str = "self"
     counted: int = 0
+    stray: torch.Tensor | None = None
+    made: Origin | None = None
+    belongs: torch.device | None = None
 
     @functools.cached_property
     def user_frames(self) -> list[tuple[int, Frame]]:
@@ -61,6 +73,8 @@ class Scene:
     @functools.cached_property
     def expected(self) -> torch.device | None:
         """Where things belong: where the message says, else where most parameters are."""
+        if self.belongs is not None:
+            return self.belongs
         if self.match.expected and self.match.message.rule != "gradient-device":
             return self.device(self.match.expected)
         named = [device for text in self.match.devices if (device := self.device(text)) is not None]
@@ -137,6 +151,8 @@ class Scene:
             known: Further fields of `Culprit`.
         """
         message = self.match.message
+        if self.made is not None and tensor is not None and self.is_decided_alike(tensor):
+            named = self._as_decided(named)
         if tensor is not None:
             device = device_of(tensor)
             known["shape"] = shape_of(tensor)
@@ -166,6 +182,37 @@ class Scene:
             message=(message.cause, message.fix),
             **known,
         )
+
+    def is_decided_alike(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor is the stray, or its device was decided at the same place."""
+        if tensor is self.stray or self.stray is None:
+            return tensor is self.stray
+        place = decided(self.stray)
+        return bool(place) and decided(tensor) == place
+
+    def _as_decided(self, named: Named) -> Named:
+        """With the line that decided the device, where no line says more: one that keeps it, or throws a move away."""
+        if named.kind in ("batch", "optimizer"):
+            return named
+        kept = statement_at(named.origin)
+        is_thrown_away = isinstance(kept, ast.Expr) and is_move(kept.value)
+        is_kept = named.kind in KEPT and named.origin is not None and not self._says_more(named.name, named.origin)
+        return named if is_kept or is_thrown_away else replace(named, origin=self.made)
+
+    def _says_more(self, name: str, kept: Origin) -> bool:
+        """Whether the line that decided the device says more than the one that keeps the tensor.
+
+        It does where it gives the same attribute its value, in an object that the other line makes, and where both run
+        in a step: what is made anew there can be made on the device.
+        """
+        made = self.made
+        if made is None:
+            return False
+        statement = statement_at(made)
+        targets = [] if statement is None else targets_of(statement)
+        if any(isinstance(target, ast.Attribute) and name.endswith(f".{target.attr}") for target in targets):
+            return True
+        return made.function == kept.function != "" and not is_building(kept, None)
 
     @functools.cached_property
     def _trained_on(self) -> frozenset[torch.device]:

@@ -246,6 +246,7 @@ def _finding(rule: str, record: TensorRecord, allowed: Iterable[torch.device], *
         "name": record.name,
         "shape": record.shape,
         "dtype": str(record.dtype).removeprefix("torch."),
+        "decided": record.decided,
         **{key: value for key, value in fields.items() if value},
     }
     where, expected = str(record.device), spell_devices(allowed)

@@ -19,6 +19,7 @@ from lightning_devcheck._compat import AccumulateGrad, node_device
 from lightning_devcheck._observe.devices import device_of, normalize
 from lightning_devcheck._report.records import Crossing, GraphRecord, Operator, Origin, TensorRecord
 from lightning_devcheck._simulate.state import active
+from lightning_devcheck._simulate.tensor.simulated import decided_line
 from lightning_devcheck._source.files import user_lines
 
 MAX_NODES = 10_000
@@ -122,7 +123,8 @@ def record_tensor(
     if not torch.nn.parameter.is_lazy(tensor):
         shape = tuple(tensor.shape)
     own = registered, isinstance(tensor, torch.nn.Parameter)
-    return TensorRecord(name, device_of(tensor), tensor.dtype, shape, *own, trace, operator)
+    decided = decided_line(tensor)
+    return TensorRecord(name, device_of(tensor), tensor.dtype, shape, *own, trace, operator, decided)
 
 
 def trace_of(node: Any) -> tuple[Origin, ...]:

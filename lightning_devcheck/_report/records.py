@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from math import inf
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -39,6 +40,21 @@ class Origin:
     end_lineno: int | None = field(default=None, compare=False)
     column: int | None = field(default=None, compare=False)
     end_column: int | None = field(default=None, compare=False)
+
+    def meets(self, other: Origin | None) -> bool:
+        """Whether two places are on one line and may be one; where columns are known, they have to meet as well."""
+        if other is None or self != other:
+            return False
+        if self.column is None or other.column is None:
+            return True
+        return self._last_column > other.column and other._last_column > self.column
+
+    @property
+    def _last_column(self) -> float:
+        """The last column on the first line."""
+        if self.end_column is None or self.end_lineno != self.lineno:
+            return inf
+        return self.end_column
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +98,7 @@ class TensorRecord:
         is_parameter: Whether it is an ``nn.Parameter``.
         trace: Lines of the forward that used it, innermost user line first; empty when nothing recorded them.
         operator: The operator that used it first; empty where there is none.
+        decided: The line where its device was decided, where somebody has seen that.
     """
 
     name: str
@@ -92,6 +109,7 @@ class TensorRecord:
     is_parameter: bool = False
     trace: tuple[Origin, ...] = ()
     operator: str = ""
+    decided: Origin | None = None
 
     @property
     def detail(self) -> str:
@@ -161,6 +179,8 @@ class Finding:
         global_rank: The process that saw it.
         count: How often it was seen.
         operators: The operators around the place where the devices meet, in the order of the forward.
+        decided: The line where the culprit's device was decided, where that was seen; what goes back to the same line
+            has the same cause.
     """
 
     rule: str
@@ -180,6 +200,7 @@ class Finding:
     global_rank: int = 0
     count: int = 1
     operators: tuple[Operator, ...] = ()
+    decided: Origin | None = None
 
     @property
     def detail(self) -> str:
@@ -198,7 +219,7 @@ class Finding:
     def from_dict(cls, data: Mapping[str, Any]) -> Finding:
         """Build a finding from what `to_dict` gave."""
         fields = dict(data)
-        for key in ("origin", "used"):
+        for key in ("origin", "used", "decided"):
             fields[key] = None if fields.get(key) is None else Origin(**fields[key])
         fields["shape"] = None if fields.get("shape") is None else tuple(fields["shape"])
         fields["others"] = tuple(Operand(**other) for other in fields.get("others", ()))

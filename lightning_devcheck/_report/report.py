@@ -17,6 +17,7 @@ from lightning_devcheck._report.text import render_text, supports_color
 
 FORMAT_NAME = "lightning-devcheck-report"
 FORMAT_VERSION = 1
+SEVERITIES = ("error", "warning", "note")
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +147,7 @@ def write_text(text: str, file: TextIO) -> None:
 
 
 def merge_reports(reports: Iterable[Report]) -> Report:
-    """Put several reports into one: findings in order, equal ones once; counts added up."""
+    """Put several reports into one: errors first, what has one cause once, counts added up."""
     findings: dict[Finding, None] = {}
     checked: dict[str, float] = {}
     not_checked: dict[str, None] = {}
@@ -157,4 +158,24 @@ def merge_reports(reports: Iterable[Report]) -> Report:
         world_size = max(world_size, report.world_size)
         for key, value in report.checked.items():
             checked[key] = checked.get(key, 0) + value
-    return Report(tuple(findings), checked, tuple(not_checked), world_size)
+    return Report(tuple(_one_for_each_cause(findings)), checked, tuple(not_checked), world_size)
+
+
+def _one_for_each_cause(findings: Iterable[Finding]) -> list[Finding]:
+    """Leave out what follows from another finding; errors come first."""
+    told: list[Finding] = []
+    for finding in sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity)):
+        if not any(_follows(finding, other) for other in told):
+            told.append(finding)
+    return told
+
+
+def _follows(finding: Finding, other: Finding) -> bool:
+    """Whether a finding follows from another one, not only says it of another rank."""
+    if other.decided is None or (finding.rule, finding.name) == (other.rule, other.name):
+        return False
+    if finding.severity == "note" and finding.name == other.name:
+        return True
+    if finding.origin == other.origin and finding.fix == other.fix:
+        return True
+    return other.decided.meets(finding.decided) or other.decided.meets(finding.origin)

@@ -39,10 +39,15 @@ def render_text(report: ReportLike, *, color: bool = False) -> str:
     if not groups:
         blocks = [f"no findings{spell_checked(report.checked)}"]
     elif len(groups) == 1:
-        blocks = [_block(groups[0], report.world_size, paint, label=groups[0][0].severity != "error")]
+        severity = groups[0][0].severity
+        label = "" if severity == "error" else f"{severity}: "
+        blocks = [_block(groups[0], report.world_size, paint, label=label)]
     else:
         title = paint("bold", f"{len(groups)} findings{spell_checked(report.checked)}")
-        blocks = [title, *(_block(group, report.world_size, paint, label=True) for group in groups)]
+        numbers = range(1, len(groups) + 1)
+        blocks = [title]
+        for number, group in zip(numbers, groups, strict=True):
+            blocks.append(_block(group, report.world_size, paint, label=f"{number}. {group[0].severity}: "))
     if report.not_checked:
         blocks.append("\n".join(["Not checked:", *(f"  - {escape_control(reason)}" for reason in report.not_checked)]))
     return "\n\n".join(blocks)
@@ -81,10 +86,9 @@ class _Paint:
         return f"\x1b[{COLORS[style]}m{text}\x1b[0m" if self._color else text
 
 
-def _block(group: Sequence[Finding], world_size: int, paint: _Paint, *, label: bool) -> str:
+def _block(group: Sequence[Finding], world_size: int, paint: _Paint, *, label: str) -> str:
     first = group[0]
-    prefix = f"{first.severity}: " if label else ""
-    lines = [paint(first.severity, prefix + escape_control(first.what)) + spell_where(group, world_size), ""]
+    lines = [paint(first.severity, label + escape_control(first.what)) + spell_where(group, world_size), ""]
     lines += [f"  {row}" for row in _evidence(group, paint)]
     lines.append("")
     lines += [f"  {line}" for line in escape_control(first.why).splitlines()]

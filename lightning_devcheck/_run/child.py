@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import inspect
@@ -20,9 +21,11 @@ from typing import Any
 import torch
 
 from lightning_devcheck._compat import namespaces
-from lightning_devcheck._run.collector import explaining_ranks, save_explained, with_check
+from lightning_devcheck._report.report import Report
+from lightning_devcheck._run.collector import explaining_ranks, is_explained, save_explained, with_check
 from lightning_devcheck._run.parent import SETTINGS, START, Settings, flush_or_drop
-from lightning_devcheck._run.spool import saved
+from lightning_devcheck._run.recorder import recording
+from lightning_devcheck._run.spool import save
 from lightning_devcheck._simulate import simulate_cuda
 from lightning_devcheck._simulate.patch import Change, Patches
 
@@ -38,11 +41,16 @@ def main() -> None:
     """Run the script that the command line names; exits as the script does, with 1 for an exception."""
     settings = Settings(**json.loads(os.environ[SETTINGS]))
     _end_with_parent()
-    with simulate_cuda(settings.devices, values=settings.values), Patches(_stand_ins(settings)):
+    folder = Path(settings.folder)
+    with (
+        simulate_cuda(settings.devices, values=settings.values),
+        Patches(_stand_ins(settings)),
+        contextlib.nullcontext() if settings.stop_at_first else recording(folder),
+    ):
         if "LOCAL_RANK" not in os.environ:
             # a single process trains on the last device; "cuda" means the same one
             torch.cuda.set_device(settings.devices - 1)
-        status = _guarded(sys.argv[1:], Path(settings.folder))
+        status = _guarded(sys.argv[1:], folder)
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             flush_or_drop(stream)
@@ -93,9 +101,10 @@ def _tell(error: BaseException, folder: Path) -> None:
     if isinstance(error, EOFError):
         print("The script asked for input: under `lightning-devcheck run` there is none.", file=sys.stderr)
     sys.stderr.flush()
-    if not any(report.errors for report in saved(folder)):  # else the process that failed has explained it
-        save_explained(error, folder)
-    _leave_word(folder, f"{type(error).__name__}: {error}")
+    reason = f"{type(error).__name__}: {error}"
+    if not is_explained(error) and not save_explained(error, folder):
+        save(Report(not_checked=(f"what comes after {reason}",)), folder)
+    _leave_word(folder, reason)
 
 
 def _without_ours(trace: TracebackType | None) -> TracebackType | None:

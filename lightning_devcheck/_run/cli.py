@@ -95,6 +95,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--steps", type=_positive, default=2, metavar="N", help="steps of each stage (default: 2)")
     run.add_argument("--timeout", type=_positive, default=600, metavar="S", help="time limit, seconds (default: 600)")
     run.add_argument("--no-values", action="store_true", help="shapes only: for a model larger than memory")
+    run.add_argument("--stop-at-first", action="store_true", help="end at the first device error, as CUDA does")
     _add_output(run)
     run.add_argument("-m", dest="as_module", action="store_true", help="run a module, as python -m does")
     run.add_argument("target", nargs=argparse.REMAINDER, metavar="script.py [args...]", help="what to run")
@@ -198,7 +199,7 @@ def _module_exists(name: str) -> bool:
 
 
 def _run_in(folder: Path, args: argparse.Namespace) -> int:
-    settings = Settings(str(folder), args.devices, args.steps, not args.no_values)
+    settings = Settings(str(folder), args.devices, args.steps, not args.no_values, args.stop_at_first)
     # a report for a machine is not mixed with what the script prints
     redirected = sys.stderr.fileno() if args.format != "text" and args.output is None else None
     overdue, status = False, 0

@@ -8,17 +8,22 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from torch.multiprocessing import ProcessExitedException, ProcessRaisedException
+
 from lightning_devcheck._check.callback import Callback, DeviceCheck
 from lightning_devcheck._explain import explain
 from lightning_devcheck._report.records import Finding
 from lightning_devcheck._run.deadline import limit_join, note_line_when_asked
 from lightning_devcheck._run.host_reads import ReadCounter
+from lightning_devcheck._run.recorder import current_recorder
 from lightning_devcheck._run.spool import save
 from lightning_devcheck._simulate.api.distributed import start_stand_ins
 from lightning_devcheck._simulate.patch import Change
 
 # where there is a time limit already
 FOREVER_S = 1e6
+# on an exception that was explained where it was raised, while everything was still where it was
+EXPLAINED = "_lightning_devcheck_explained"
 
 
 class Collector(Callback):
@@ -37,7 +42,15 @@ class Collector(Callback):
         self._not_checked = not_checked
         self._reads = ReadCounter()
         self._noted = False
+        # what the check does on errors where the run does not go on from them
+        self._action: Any = None
         self._explained: set[tuple[str, str]] = set()
+
+    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        recorder = current_recorder()
+        if recorder is not None:
+            recorder.watch(trainer)
+            self._action = self._action or self._check._act_as("ignore")
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
         self._reads.start()
@@ -53,6 +66,9 @@ class Collector(Callback):
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         self._save(trainer)
+        if self._action is not None:
+            self._check._act_as(self._action)
+            self._action = None
 
     def _save(self, trainer: Any) -> None:
         report = self._check.report
@@ -96,9 +112,16 @@ def save_explained(
     report = explain(exception, module)
     if report is None:
         return ()
+    vars(exception)[EXPLAINED] = True
     findings = tuple(dataclasses.replace(finding, **place) for finding in report.findings)
     save(dataclasses.replace(report, findings=findings, world_size=world_size), folder)
     return findings
+
+
+def is_explained(error: BaseException) -> bool:
+    """Whether an exception has been explained, here or by the process that failed."""
+    from_rank = isinstance(error, (ProcessRaisedException, ProcessExitedException))
+    return from_rank or EXPLAINED in vars(error)
 
 
 def explaining_ranks(folder: Path, timeout_s: float = FOREVER_S) -> Iterator[Change]:
@@ -123,8 +146,15 @@ def explaining_ranks(folder: Path, timeout_s: float = FOREVER_S) -> Iterator[Cha
 
 
 def _explaining(index: int, fn: Any, folder: Path, nprocs: int, *args: Any) -> None:
+    recorder = current_recorder()
+    if recorder is not None:
+        recorder.start_rank()
     try:
         note_line_when_asked(functools.partial(fn, index, *args), index, folder)
     except Exception as error:
-        save_explained(error, folder, world_size=nprocs, global_rank=index)
+        if not is_explained(error):
+            save_explained(error, folder, world_size=nprocs, global_rank=index)
         raise
+    finally:
+        if recorder is not None:
+            recorder.save()

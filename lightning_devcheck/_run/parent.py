@@ -34,12 +34,14 @@ class Settings:
         devices: How many devices to pretend.
         steps: After how many steps each stage of a Trainer ends.
         values: Whether tensors hold values.
+        stop_at_first: Whether a script ends at the first device error, as it does with CUDA.
     """
 
     folder: str
     devices: int
     steps: int
     values: bool = True
+    stop_at_first: bool = False
 
     def to_environment(self) -> dict[str, str]:
         """The variable to set."""

@@ -16,16 +16,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.multiprocessing import ProcessExitedException, ProcessRaisedException
 
 from lightning_devcheck._check.activation import NAMESPACES
 from lightning_devcheck._check.callback import Callback
 from lightning_devcheck._compat import fork_processes, isolate_rng, namespaces
-from lightning_devcheck._explain import explain
 from lightning_devcheck._judge.scan import scan
 from lightning_devcheck._report.report import Report, merge_reports
-from lightning_devcheck._run.collector import explaining_ranks, with_check
-from lightning_devcheck._run.spool import save, saved
+from lightning_devcheck._run.collector import explaining_ranks, is_explained, save_explained, with_check
+from lightning_devcheck._run.recorder import recording
+from lightning_devcheck._run.spool import saved
 from lightning_devcheck._simulate import simulate_cuda
 from lightning_devcheck._simulate.host_reads import NO_VALUES
 from lightning_devcheck._simulate.patch import Patches
@@ -56,6 +55,7 @@ def preflight(
     strategy: Any = "auto",
     timeout_s: float = 600.0,
     values: bool = True,
+    stop_at_first: bool = False,
     **trainer_kwargs: Any,
 ) -> Report:
     """Run a few training and validation steps on simulated CUDA devices, and report every device finding.
@@ -77,6 +77,8 @@ def preflight(
         timeout_s: Seconds that several processes may take; then all are ended.
         values: False for a model larger than memory: only shapes, dtypes and devices are followed, as in
             `simulate_cuda`. A line that reads a value gets a stand-in, and a note in the report.
+        stop_at_first: True ends the run at the first device error, as CUDA does. Otherwise the run goes on with the
+            values that the CPU would have, so that one run reports every mistake.
         trainer_kwargs: Further arguments of the Trainer, such as ``precision``. A `DeviceCheck` among its ``callbacks``
             (with ``allow`` or ``ignore``) is used in place of the default one.
 
@@ -101,8 +103,9 @@ def preflight(
     for name, number in {"steps": steps, "devices": devices}.items():
         if type(number) is not int or number < 1:
             raise ValueError(f"preflight({name}={number!r}): the number of {name} is an integer of at least 1.")
-    if not isinstance(values, bool):
-        raise TypeError(f"preflight(values={values!r}): use True or False.")
+    for name, flag in {"values": values, "stop_at_first": stop_at_first}.items():
+        if not isinstance(flag, bool):
+            raise TypeError(f"preflight({name}={flag!r}): use True or False.")
     if data is not None and not hasattr(data, "train_dataloader") and not isinstance(data, Iterable):
         raise TypeError(
             "preflight(data=…): a DataLoader, a LightningDataModule, an iterable of batches or None is needed; this "
@@ -115,18 +118,20 @@ def preflight(
     strategy = _forked(strategy)
     copied = _copied(model) if isinstance(model, torch.nn.Module) else None
     with (
-        tempfile.TemporaryDirectory() as name,
+        tempfile.TemporaryDirectory() as place,
         _as_it_was(),
         simulate_cuda(devices, values=values),
-        Patches(explaining_ranks(Path(name), timeout_s)),
+        Patches(explaining_ranks(Path(place), timeout_s)),
+        contextlib.nullcontext() if stop_at_first else recording(Path(place)),
     ):
-        folder, module = Path(name), copied
+        folder, module = Path(place), copied
         try:
             module = _checked(model() if copied is None and callable(model) else copied, model)
             options = {"devices": [devices - 1] if strategy == "auto" else devices, "strategy": strategy}
             _fit(module, data, steps, folder, {**options, **trainer_kwargs})
         except Exception as error:
             if not _is_explained(error, module, folder):
+                _add_findings(error, folder)
                 raise
         found = [] if module is None else [scan(module)]
         return merge_reports([*saved(folder), *found])
@@ -140,16 +145,17 @@ def _fit(module: Any, data: Any, steps: int, folder: Path, options: dict[str, An
 
 
 def _is_explained(error: Exception, module: Any, folder: Path) -> bool:
-    """Whether an exception is about devices; its findings are saved where a process has not done so already."""
-    is_saved = any(report.errors for report in saved(folder))
-    # a process that the launcher started has explained its exception itself
-    if is_saved and isinstance(error, (ProcessRaisedException, ProcessExitedException)):
-        return True
-    report = explain(error, module)
-    # raised in the run, it was explained there, while everything was still where it was
-    if report is not None and not is_saved:
-        save(report, folder)
-    return report is not None
+    """Whether an exception is about devices; it is explained where no process has done so already."""
+    if is_explained(error):
+        return any(report.errors for report in saved(folder))
+    return bool(save_explained(error, folder, module))
+
+
+def _add_findings(error: Exception, folder: Path) -> None:
+    """Put what was found before it on an exception that is about something else."""
+    report = merge_reports(saved(folder))
+    if report.findings:
+        error.add_note(f"\nlightning_devcheck found before:\n{report}")
 
 
 def _checked(module: Any, given: Any) -> Any:

@@ -12,12 +12,22 @@ from lightning_devcheck._report.report import Report
 _numbers = itertools.count()
 
 
-def save(report: Report, folder: Path) -> None:
-    """Save a report under a name of its own; a half-written file is never seen."""
-    name = f"{os.getpid()}-{next(_numbers)}.json"
+def save(report: Report, folder: Path, name: str = "") -> str:
+    """Save a report; a half-written file is never seen.
+
+    Args:
+        report: The report.
+        folder: Where to.
+        name: The name of an older report that it replaces; empty for a name of its own.
+
+    Returns:
+        Its name.
+    """
+    name = name or f"{os.getpid()}-{next(_numbers)}.json"
     # a name that no encoding has becomes JSON's own escape
     (folder / f".{name}").write_text(report.to_json(), encoding="utf-8", errors="backslashreplace")
     (folder / f".{name}").rename(folder / name)
+    return name
 
 
 def saved(folder: Path) -> list[Report]:

@@ -29,6 +29,7 @@ from lightning_devcheck._simulate.shapes.run import run_without_values
 from lightning_devcheck._simulate.state import Simulation, active, start, stop
 from lightning_devcheck._simulate.tensor.legacy_types import type_stand_ins
 from lightning_devcheck._simulate.tensor.simulated import rebuild
+from lightning_devcheck._simulate.watching import watching_stand_ins
 
 
 @contextmanager
@@ -83,7 +84,7 @@ def simulate_cuda(devices: int = 2, *, values: bool = True) -> Iterator[None]:
         *casts.stand_ins(),
     ]
     stand_ins += [*type_stand_ins(), *lazy_stand_ins(), *answer_stand_ins(), *nested_stand_ins()]
-    stand_ins += fake_stand_ins()
+    stand_ins += [*fake_stand_ins(), *watching_stand_ins()]
     if not values:  # there is nothing to validate
         stand_ins += [(torch.distributions.Distribution, *UNVALIDATED)]
     with _eager(), Patches(stand_ins), casts.installed(), kernels(), warnings_at_callers():

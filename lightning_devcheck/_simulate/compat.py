@@ -63,6 +63,7 @@ singular_decomposition = torch.ops.aten._linalg_svd.default
 eigendecomposition = torch.ops.aten._linalg_eigh.default
 scalar_read = torch.ops.aten._local_scalar_dense.default
 to_copy = torch.ops.aten._to_copy.default
+lift_fresh = torch.ops.aten.lift_fresh.default
 sparse_mm_reduce = torch.ops.aten._sparse_mm_reduce_impl.default
 AUTOCAST_KEYS = DispatchKeySet(getattr(DispatchKey, AUTOCAST_KEY))
 # makes a tensor of a class of ours around no storage
@@ -301,6 +302,7 @@ __all__ = [
     "is_wrapped",
     "keep_one_thread",
     "kernels_for",
+    "lift_fresh",
     "make_wrapper",
     "marks_views",
     "no_dispatch",

@@ -13,6 +13,9 @@ import torch
 
 from lightning_devcheck._report.records import Origin
 from lightning_devcheck._simulate.compat import Operator
+from lightning_devcheck._witness.places import Places
+from lightning_devcheck._witness.refusal import Note
+from lightning_devcheck._witness.table import Table
 
 Runner = Callable[[Operator, Sequence[Any], dict[str, Any]], Any]
 
@@ -37,12 +40,14 @@ class Here(threading.local):
         target: The device that the factory call on its way means, or `Placement.NO_DATA`; None outside of one.
         latest: The device of the last result: what code inside torch, in backward, makes tensors on.
         casts: Whether autocast sees to what is called: while it is on, but not below an operator that it has cast for.
+        backward: Whether autograd is on its way back.
     """
 
     current: int = 0
     target: Index = None
     latest: int | None = None
     casts: bool = False
+    backward: bool = False
 
 
 @dataclass
@@ -62,6 +67,10 @@ class Simulation:
         here: What each thread has for itself.
         generators: The device index of each living generator made on a device, by its C++ address.
         streams: The default generator of each device that does not share the CPU's.
+        note: Is told of what is refused, where the simulation goes on; None where it is raised.
+        went_on: Whether something was refused and gone on from.
+        places: Where the user's code was.
+        places_of_plain: Where the devices of plain tensors were decided; simulated ones carry that.
     """
 
     devices: int
@@ -75,6 +84,10 @@ class Simulation:
     here: Here = field(default_factory=lambda: Here())
     generators: dict[int, int] = field(default_factory=dict)
     streams: dict[int, torch.Generator] = field(default_factory=dict)
+    note: Note | None = None
+    went_on: bool = False
+    places: Places = field(default_factory=Places)
+    places_of_plain: Table = field(default_factory=Table)
 
     @property
     def current(self) -> int:

@@ -29,8 +29,9 @@ from lightning_devcheck._simulate.ops.dispatch import OperatorMode
 from lightning_devcheck._simulate.ops.placement import check_out
 from lightning_devcheck._simulate.patch import Change
 from lightning_devcheck._simulate.state import Placement, Simulation, active, cuda_device
-from lightning_devcheck._simulate.tensor.simulated import META, SimulatedTensor, index_below, move
+from lightning_devcheck._simulate.tensor.simulated import META, SimulatedTensor, decide, decided, index_below, move
 from lightning_devcheck._simulate.tensor.wrapper import Wrapper
+from lightning_devcheck._witness.places import NOWHERE
 
 UNTOUCHED = (parse_to, torch.device)
 READING = (torch.linspace, torch.logspace)  # their inputs are read, wherever they are
@@ -163,7 +164,7 @@ class FunctionMode(TorchFunctionMode):
         tensor, data = args
         if isinstance(tensor, SimulatedTensor) and isinstance(data, SimulatedTensor):
             func(tensor, data)
-            tensor._inner, tensor._index = data._inner, data._index
+            tensor._inner, tensor._index, tensor._place = data._inner, data._index, data._place
         elif isinstance(tensor, Wrapper) or isinstance(data, Wrapper):
             made = data.detach()
             if isinstance(tensor, torch.nn.Parameter):
@@ -171,6 +172,7 @@ class FunctionMode(TorchFunctionMode):
             become(tensor, made)
         else:
             func(tensor, data)
+            decide(tensor, decided(data) or NOWHERE)
 
     def _ctc(self, func: Function, args: Args, kwargs: Kwargs) -> Any:
         """CUDA reads the lengths on the host; torch skips that for tensor subclasses."""

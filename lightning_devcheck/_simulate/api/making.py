@@ -11,7 +11,15 @@ import torch
 from lightning_devcheck._simulate.arguments import Args, Function, Kwargs
 from lightning_devcheck._simulate.compat import WithoutFunctions, default_below, is_wrapped, unwrapped
 from lightning_devcheck._simulate.state import Placement, cuda_device, running
-from lightning_devcheck._simulate.tensor.simulated import CPU, META, SimulatedTensor, index_below, move, place
+from lightning_devcheck._simulate.tensor.simulated import (
+    CPU,
+    META,
+    SimulatedTensor,
+    decide_here,
+    index_below,
+    move,
+    place,
+)
 
 # how each names its first argument
 MAKERS: dict[Any, str] = {torch.tensor: "data", torch.as_tensor: "data", torch.asarray: "obj"}
@@ -89,6 +97,7 @@ def _copied(func: Function, plain: torch.Tensor, device: torch.device, data: obj
     values = plain.detach() if func is torch.tensor or isinstance(data, NEW) else plain.detach().clone()
     # a transform of `torch.func` wraps what is made inside it
     made = move(values, (device,), {}) if is_wrapped(values) else place(values, running().index_of(device))
+    decide_here(made)
     return made.requires_grad_() if plain.requires_grad else made
 
 

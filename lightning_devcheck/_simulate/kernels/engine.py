@@ -14,7 +14,9 @@ from torch.overrides import TorchFunctionMode
 
 from lightning_devcheck._simulate.arguments import Function
 from lightning_devcheck._simulate.compat import ENGINE, FUNCTION_NODE, run_backward, unwrapped
+from lightning_devcheck._simulate.going_on import bring_gradients_home, refuse
 from lightning_devcheck._simulate.patch import Change
+from lightning_devcheck._simulate.state import running
 from lightning_devcheck._simulate.tensor.simulated import Move, device_at, index_below
 
 # how torch names the type of a tensor on `meta` in its messages: in C++, and in Python
@@ -54,12 +56,19 @@ def _engine(mode: TorchFunctionMode, run_backward: Function) -> Function:
     def call(roots: Sequence[Any], gradients: Sequence[Any], *args: object, **kwargs: object) -> Any:
         places = [index_below(root) if isinstance(root, torch.Tensor) else None for root in roots]
         checked = _check("", zip(roots, places, gradients, strict=False))
+        simulation = running()
+        before, simulation.here.backward = simulation.here.backward, True
         try:
             with mode:
-                return run_backward(roots, tuple(checked), *args, **kwargs)
+                out = run_backward(roots, tuple(checked), *args, **kwargs)
         except RuntimeError as error:
             _translate(error)
             raise
+        finally:
+            simulation.here.backward = before
+        if simulation.went_on:
+            bring_gradients_home([root for root in roots if isinstance(root, torch.Tensor)])
+        return out
 
     return call
 
@@ -116,7 +125,7 @@ def _check(who: str, rows: Iterable[tuple[Any, int | None, Any]]) -> list[Any]:
     for position, (target, index, gradient) in enumerate(rows):
         if target is not None and isinstance(gradient, torch.Tensor) and index_below(gradient) != index:
             if gradient.dim():
-                raise _invalid(who, position, index, gradient)
+                refuse(_invalid(who, position, index, gradient), [gradient], index)
             gradient = Move.apply(gradient, index, None)  # type: ignore[no-untyped-call]
         checked.append(gradient)
     return checked

@@ -20,9 +20,10 @@ from lightning_devcheck._simulate.compat import (
     with_autocast,
     with_views,
 )
-from lightning_devcheck._simulate.ops.placement import asked_device, mismatch
+from lightning_devcheck._simulate.ops.placement import asked_device, is_mismatch, mismatch
 from lightning_devcheck._simulate.ops.plan import PLANS
 from lightning_devcheck._simulate.state import Placement, Simulation, active, running
+from lightning_devcheck._simulate.watching import watch
 
 
 class OperatorMode(TorchDispatchMode):
@@ -43,9 +44,13 @@ class OperatorMode(TorchDispatchMode):
         if tracer() is not None:
             return run_traced(self, func, types, args, _named(args, kwargs or {}))
         with WithoutFunctions():
+            kwargs = kwargs or {}
             if self._here.casts or torch.is_inference_mode_enabled() or not self._values:
-                return self._run_or_take_apart(func, args, kwargs or {})
-            return self._run(func, args, kwargs or {})
+                out = self._run_or_take_apart(func, args, kwargs)
+            else:
+                out = self._run(func, args, kwargs)
+            watch(func, args, kwargs, out)
+            return out
 
     def _run_or_take_apart(self, func: Operator, args: Args, kwargs: Kwargs) -> Any:
         """Run one operator, or its parts where autocast, views or shapes concern those.
@@ -61,7 +66,12 @@ class OperatorMode(TorchDispatchMode):
                 stack.enter_context(with_autocast())
             if views and not marks_views(func):
                 stack.enter_context(with_views())
-            return run_parts(func, args, kwargs)
+            try:
+                return run_parts(func, args, kwargs)
+            except RuntimeError as error:
+                if not is_mismatch(error) or running().note is None:
+                    raise
+        return self._run(func, args, kwargs)
 
 
 def _named(args: Args, kwargs: Kwargs) -> Kwargs:

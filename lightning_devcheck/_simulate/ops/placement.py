@@ -8,9 +8,10 @@ import torch
 
 from lightning_devcheck._simulate.arguments import Args, Kwargs, by_name, tensors_in
 from lightning_devcheck._simulate.compat import Operator, default_is_meta
+from lightning_devcheck._simulate.going_on import home_of, refuse
 from lightning_devcheck._simulate.ops.plan import Plan
 from lightning_devcheck._simulate.state import Index, Placement, cuda_device, running
-from lightning_devcheck._simulate.tensor.simulated import CPU, SimulatedTensor, index_of
+from lightning_devcheck._simulate.tensor.simulated import SimulatedTensor, device_at, index_of
 
 Named = list[tuple[str, torch.Tensor]]
 
@@ -29,14 +30,20 @@ def result_device(plan: Plan, args: Args, kwargs: Kwargs) -> Index:
         return next(map(index_of, tensors_in(*args, *kwargs.values())), None)
     if plan.devices == "lists":
         return _check_rows(plan, args)
-    named = []
-    for name, value in by_name(plan.names, args, kwargs).items():
-        named += [(name, tensor) for tensor in tensors_in(value)]
+    named = name_tensors(plan, args, kwargs)
     if plan.composed is not None:
         indices = {index_of(tensor) for _, tensor in named}
         if len(indices) > 1:
             return Placement.BY_PARTS
     return _common_device(plan, named)
+
+
+def name_tensors(plan: Plan, args: Args, kwargs: Kwargs) -> Named:
+    """List the tensors among an operator's arguments, each with its argument's name."""
+    named = []
+    for name, value in by_name(plan.names, args, kwargs).items():
+        named += [(name, tensor) for tensor in tensors_in(value)]
+    return named
 
 
 def asked_device(device: torch.device, args: Args) -> Index:
@@ -79,10 +86,29 @@ def _common_device(plan: Plan, named: Named) -> int | None:
     for name, tensor in compared:
         if index_of(tensor) == common or joins(name, tensor):
             continue
-        wanted = CPU if common is None else torch.device("cuda", common)
         argument = None if plan.devices == "iterator" else name  # TensorIterator names no argument
-        raise mismatch(plan.operator, (wanted, tensor.device), argument)
+        error = mismatch(plan.operator, (device_at(common), tensor.device), argument)
+        return settle(plan, error, compared)
     return common
+
+
+def settle(plan: Plan, error: RuntimeError, named: Named) -> int | None:
+    """Refuse operands, or say where the result belongs: what is written into stays where it is.
+
+    Args:
+        plan: What is known of the operator.
+        error: What CUDA raises.
+        named: The operands whose devices are compared.
+    """
+    operands = [tensor for _, tensor in named]
+    home = home_of(operands)
+    away = [tensor for tensor in operands if index_of(tensor) != home]
+    # a number on the CPU may be anywhere, unless there is nothing else
+    strays = [tensor for tensor in away if tensor.dim() or tensor.is_cuda] or away
+    others = [tensor for tensor in operands if index_of(tensor) == home]
+    refuse(error, strays, home, others)
+    written = [tensor for name, tensor in named if name in plan.written]
+    return index_of(written[0]) if written else home
 
 
 def _joining(plan: Plan, checked: Named) -> Callable[[str, torch.Tensor], bool]:
@@ -118,7 +144,9 @@ def _home_device(plan: Plan, named: Named) -> int | None:
         if name == "indices":
             is_free = index is None
         if index != home and not is_free:
-            raise mismatch(plan.operator, (first.device, tensor.device), name)
+            error = mismatch(plan.operator, (first.device, tensor.device), name)
+            fixed = [(other, value) for other, value in named if other != "indices" or value.is_cuda]
+            return settle(plan, error, fixed)
     return home
 
 
@@ -129,9 +157,10 @@ def _check_rows(plan: Plan, args: Args) -> Placement:
         tensors = [item for item in row if isinstance(item, torch.Tensor)]
         # a 0-dim CPU tensor may join, unless there are no others
         firm = [t for t in tensors if t.dim() or isinstance(t, SimulatedTensor)] or tensors
-        for tensor in firm[1:]:
-            if index_of(tensor) != index_of(firm[0]):
-                raise mismatch(plan.operator, (firm[0].device, tensor.device))
+        odd = next((tensor for tensor in firm if index_of(tensor) != index_of(firm[0])), None)
+        if odd is not None:
+            error = mismatch(plan.operator, (firm[0].device, odd.device))
+            settle(plan, error, [("", tensor) for tensor in firm])
     return Placement.PER_ROW
 
 
@@ -142,7 +171,7 @@ def check_out(args: Args, out: object) -> None:
         return
     for tensor in tensors_in(out):
         if index_of(tensor) not in (None, home):
-            raise mismatch("out", (torch.device("cuda", home), tensor.device))
+            refuse(mismatch("out", (torch.device("cuda", home), tensor.device)), [tensor], home)
 
 
 def mismatch(
@@ -161,3 +190,8 @@ def mismatch(
     )
     vars(error).update(func=func, devices=devices, argument=argument)
     return error
+
+
+def is_mismatch(error: RuntimeError) -> bool:
+    """Say whether an error is about tensors on two devices, as `mismatch` makes it."""
+    return hasattr(error, "devices")

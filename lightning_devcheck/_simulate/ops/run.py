@@ -11,9 +11,10 @@ import torch
 
 from lightning_devcheck._simulate.arguments import MASKS, Args, Kwargs, by_name, call_changed, map_nested, tensors_in
 from lightning_devcheck._simulate.compat import Operator, no_dispatch, return_and_correct_aliasing
+from lightning_devcheck._simulate.going_on import refuse
 from lightning_devcheck._simulate.host_reads import note_host_read
 from lightning_devcheck._simulate.ops.dispatch import run_parts
-from lightning_devcheck._simulate.ops.placement import result_device
+from lightning_devcheck._simulate.ops.placement import is_mismatch, name_tensors, result_device, settle
 from lightning_devcheck._simulate.ops.plan import PLANS, Plan, is_written
 from lightning_devcheck._simulate.state import Index, Placement, running
 from lightning_devcheck._simulate.tensor.generators import address_of, drawing_from
@@ -117,7 +118,13 @@ def run_checked(plan: Plan, args: Args, kwargs: Kwargs, call: Call = call_inner)
         case Placement.PER_ROW:
             return _run_rows(plan, args, kwargs, call)
         case Placement.BY_PARTS:
-            return run_parts(plan.operator, args, kwargs)
+            try:
+                return run_parts(plan.operator, args, kwargs)
+            except RuntimeError as error:
+                if not is_mismatch(error):
+                    raise
+                # what composes it has compared devices itself: it runs whole
+                index = settle(plan, error, name_tensors(plan, args, kwargs))
         case Placement.NO_DATA:
             return plan.operator(*args, **kwargs)
     if plan.random:
@@ -158,7 +165,7 @@ def _check_generator(generator: torch.Generator | None, index: int | None) -> No
     found = running().generators.get(address_of(generator))
     if (found is None) != (index is None):
         wanted, got = ("cpu", "cuda") if index is None else ("cuda", "cpu")
-        raise RuntimeError(f"Expected a '{wanted}' device type for generator but found '{got}'")
+        refuse(RuntimeError(f"Expected a '{wanted}' device type for generator but found '{got}'"))
 
 
 def _run_rows(plan: Plan, args: Args, kwargs: Kwargs, call: Call) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from lightning_devcheck._report.records import Origin
 from lightning_devcheck._simulate.compat import (
     AUTOCAST_KEYS,
     WithoutFunctions,
@@ -20,6 +21,7 @@ from lightning_devcheck._simulate.host_reads import note_host_copy, note_host_re
 from lightning_devcheck._simulate.state import Index, active, running
 from lightning_devcheck._simulate.tensor.constructors import construct
 from lightning_devcheck._simulate.tensor.wrapper import Wrapper, attributes_of, is_parameter
+from lightning_devcheck._witness.places import Place
 
 # NOTE [The device of a simulated tensor]
 # In C++ a simulated tensor is on `meta`: its guard exists in every build, autograd runs it in the calling thread, and
@@ -153,9 +155,36 @@ def rebuild(
     """Unpickle; outside a simulation a simulated tensor comes back as the CPU tensor it holds."""
     tensor = inner.detach() if active() is None else place(inner.detach(), index)
     made = torch.nn.Parameter(tensor, requires_grad) if is_param else tensor.requires_grad_(requires_grad)
+    if active() is not None:
+        decide_here(made)
     for name, value in dict(attributes).items():
         setattr(made, name, value)
     return made
+
+
+def decided(tensor: torch.Tensor) -> Place | None:
+    """Where a tensor's device was decided; None where it was not seen."""
+    return tensor._place if isinstance(tensor, Wrapper) else running().places_of_plain.get(tensor)
+
+
+def decided_line(tensor: torch.Tensor) -> Origin | None:
+    """The user's line where a tensor's device was decided; None where it was not seen, or no line of the user's did."""
+    simulation = active()
+    place = None if simulation is None else decided(tensor)
+    return simulation.places.line(place) if simulation is not None and place else None
+
+
+def decide(tensor: torch.Tensor, place: Place) -> None:
+    """Write down where a tensor's device was decided."""
+    if isinstance(tensor, Wrapper):
+        tensor._place = place
+    else:
+        running().places_of_plain.put(tensor, place)
+
+
+def decide_here(tensor: torch.Tensor) -> None:
+    """Write down that a tensor's device is decided by the line that runs."""
+    decide(tensor, running().places.here())
 
 
 class Move(torch.autograd.Function):
@@ -280,6 +309,7 @@ def move(tensor: torch.Tensor, args: Sequence[Any], kwargs: dict[str, Any]) -> t
                 note_host_copy()
             memory_format = options.pop("memory_format", None)
             tensor = Move.apply(tensor, index, memory_format)  # type: ignore[no-untyped-call]
+            decide_here(tensor)
             options.pop("copy", None)
     if options.get("dtype") is tensor.dtype and len(options) == 1:
         return tensor

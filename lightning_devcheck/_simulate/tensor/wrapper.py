@@ -20,11 +20,12 @@ from lightning_devcheck._simulate.compat import (
 )
 from lightning_devcheck._simulate.host_reads import note_host_read, note_stand_in, stand_in_of
 from lightning_devcheck._simulate.state import running
+from lightning_devcheck._witness.places import Place
 
 # torch asks wrappers of these layouts for what only its own tensors have
 NOT_WRAPPED = (torch.sparse_csc, torch.sparse_bsc)
 # attributes that make a tensor one of ours or a parameter; every other one is the user's
-OWN = ("_inner", "_index", "_is_param")
+OWN = ("_inner", "_index", "_is_param", "_place")
 # where the numbers end in what torch prints
 AFTER_NUMBERS = re.compile(r"$|,\s+(?=(size|dtype)=)")
 
@@ -43,6 +44,7 @@ class Wrapper(torch.Tensor):
     """A tensor around another one, which holds the values or, on torch's ``meta`` device, shape and dtype only."""
 
     _inner: torch.Tensor
+    _place: Place | None = None  # where its device was decided
 
     @classmethod
     def around(
@@ -164,6 +166,7 @@ class Wrapper(torch.Tensor):
                 "weight_norm usage, see https://github.com/pytorch/pytorch/pull/103001"
             )
         memo[id(self)] = new = self.remade(copy.deepcopy(self._inner, memo))
+        new._place = self._place
         for name, value in attributes_of(self).items():
             setattr(new, name, copy.deepcopy(value, memo))
         if self.grad is not None:

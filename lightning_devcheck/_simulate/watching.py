@@ -1,0 +1,114 @@
+"""Where each tensor's device was decided: the factory, move or load that its values go back to."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+
+from lightning_devcheck._simulate.arguments import Args, Kwargs
+from lightning_devcheck._simulate.compat import Operator, lift_fresh
+from lightning_devcheck._simulate.state import active, running
+from lightning_devcheck._simulate.tensor.simulated import SimulatedTensor, decide, decided, index_of
+from lightning_devcheck._witness.places import NOWHERE, Place
+
+# NOTE [One place for a tensor]
+# A tensor's place is where its device was decided. A result takes it over from the first operand on
+# its own device that has dimensions, else from the first one there; only where there is none, as
+# for a factory, a move or a load, the frames are walked. Most operators walk none.
+
+
+def watch(func: Operator, args: Args, kwargs: Kwargs, out: Any) -> None:
+    """Write down where the devices of an operator's results were decided; others keep their own."""
+    kind = type(out)
+    if kind is SimulatedTensor:
+        if out._place is None:
+            out._place = _place_of_result(func, args, kwargs, out._index)
+    elif kind is list or kind is tuple:
+        for item in out:
+            watch(func, args, kwargs, item)
+    elif isinstance(out, torch.Tensor) and decided(out) is None:
+        decide(out, _place_of_result(func, args, kwargs, index_of(out)))
+
+
+def _place_of_result(func: Operator, args: Args, kwargs: Kwargs, index: int | None) -> Place:
+    """Take over the place of an operand on the same device; else take the running one."""
+    if func is lift_fresh:  # by which every tensor made of numbers or of an array comes in
+        return running().places.here()
+    found = _first_place(index, args)
+    if found is None and kwargs:
+        found = _first_place(index, kwargs.values())
+    if found is None:
+        return running().places.here()
+    return found[1]
+
+
+def _first_place(index: int | None, values: Iterable[Any]) -> tuple[bool, Place] | None:
+    """Find the place of the first tensor on a device, best of one with dimensions.
+
+    Returns:
+        Whether it has dimensions, and the place, `NOWHERE` where it was not seen; None where no
+        tensor is there.
+    """
+    best: tuple[bool, Place] | None = None
+    for value in values:
+        kind = type(value)
+        found = None
+        if kind is SimulatedTensor:
+            if value._index == index:
+                found = (value.dim() > 0, value._place or NOWHERE)
+        elif kind is list or kind is tuple:
+            found = _first_place(index, value)
+        elif index is None and isinstance(value, torch.Tensor) and kind is not SimulatedTensor:
+            found = (value.dim() > 0, decided(value) or NOWHERE)
+        if found is None:
+            continue
+        if found[0]:
+            return found
+        best = best or found
+    return best
+
+
+def watching_stand_ins() -> Iterable[tuple[Any, str, Any]]:
+    """What to replace: owner, attribute and stand-in."""
+    yield torch.utils, "swap_tensors", _swapping(torch.utils.swap_tensors)
+    yield torch.nn.Parameter, "__new__", _taking_over(torch.nn.Parameter.__new__)
+
+
+def _swapping(original: Callable[..., None]) -> Callable[..., None]:
+    """``swap_tensors`` for tensors that are watched: it refuses what has weak references."""
+
+    @functools.wraps(original)
+    def swap_tensors(t1: torch.Tensor, t2: torch.Tensor) -> None:
+        if active() is None:
+            return original(t1, t2)
+        table = running().places_of_plain
+        first, second = table.take(t1), table.take(t2)
+        try:
+            original(t1, t2)
+        except RuntimeError:
+            first, second = second, first
+            raise
+        finally:
+            for tensor, place in ((t1, second), (t2, first)):
+                if place is not None:
+                    table.put(tensor, place)
+
+    return swap_tensors
+
+
+def _taking_over(original: Callable[..., Any]) -> Callable[..., Any]:
+    """``Parameter(data)``, which is a new tensor object."""
+
+    @functools.wraps(original)
+    def make(cls: type, data: Any = None, *args: Any, **kwargs: Any) -> Any:
+        made = original(cls, data, *args, **kwargs)
+        if active() is not None and isinstance(data, torch.Tensor) and decided(made) is None:
+            place = decided(data)
+            if place is not None:
+                decide(made, place)
+        return made
+
+    return make

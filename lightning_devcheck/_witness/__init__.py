@@ -1,0 +1,1 @@
+"""Where tensors come from, written down while the user's code runs."""
