@@ -13,6 +13,7 @@ import torch
 from lightning_devcheck._compat import no_torch_function, shows_notes
 from lightning_devcheck._explain.culprit import anonymous, blamed_by_message, find_culprit
 from lightning_devcheck._explain.frames import Frame, read_frames, read_stack
+from lightning_devcheck._explain.locate import left_behind
 from lightning_devcheck._explain.log import Log
 from lightning_devcheck._explain.messages import GRAD_SCALER, Match, recognize
 from lightning_devcheck._explain.nodes import INVALID_GRADIENT, blame_node
@@ -87,14 +88,13 @@ def explain(exception: BaseException, module: torch.nn.Module | None = None) -> 
 
 
 def explain_refusal(
-    refusal: Refusal, frame: types.FrameType | None, lines: Sequence[Origin | None], module: torch.nn.Module | None
+    refusal: Refusal, frame: types.FrameType | None, module: torch.nn.Module | None
 ) -> tuple[Finding, ...]:
     """Explain what a simulation has refused and goes on from, while it happens.
 
     Args:
         refusal: What was refused.
         frame: The frame that runs.
-        lines: Where the device of each of its strays was decided, where that was seen.
         module: The module that is trained; None takes the one that the frames show.
 
     Returns:
@@ -105,11 +105,17 @@ def explain_refusal(
         return ()
     with no_torch_function():
         frames = tuple(_below_us(read_stack(frame)))
-        name, root = ("self", module) if module is not None else _root(frames)
-        strays: list[tuple[torch.Tensor | None, Origin | None]] = [*zip(refusal.strays, lines, strict=True)]
+        name, root = _root(frames)
+        if module is not None and root is not module:
+            name, root = "self", module
+        strays: Sequence[torch.Tensor | None] = refusal.strays or [None]
+        belongs = refusal.expected
+        left = left_behind(root, frames, refusal.others)
+        if left is not None:
+            strays, belongs = [left], torch.device("cpu")
         found = []
-        for stray, line in strays or [(None, None)]:
-            scene = Scene(match, frames, root, name, stray=stray, made=line, belongs=refusal.expected)
+        for stray in strays:
+            scene = Scene(match, frames, root, name, stray=stray, belongs=belongs)
             found.append(judge_culprit(find_culprit(scene)))
     return tuple(found)
 

@@ -52,13 +52,15 @@ def find_culprit(scene: Scene) -> Culprit:
 
 def _mixed(scene: Scene) -> Culprit:
     met = _met(scene)
+    tensor = scene.stray if met is None else met[1][1]
+    others = [] if met is None else met[2]
+    state = None if tensor is None else owner_of_state(scene, tensor)
+    if tensor is not None and state is not None:
+        what = f"{state[1]} is on {device_of(tensor)}, its parameter is on {scene.expected}" if state[1] else ""
+        return scene.culprit(state[0], tensor, others, rule="optimizer-device", what=what)
     if met is None:
         return _unmet(scene)
     index, (name, tensor), others = met
-    state = owner_of_state(scene, tensor)
-    if state is not None:
-        what = f"{state[1]} is on {device_of(tensor)}, its parameter is on {scene.expected}" if state[1] else ""
-        return scene.culprit(state[0], tensor, others, rule="optimizer-device", what=what)
     named = scene.search(tensor, device_of(tensor)).name(index) or _metric(scene) or Named(name, None, "local")
     return scene.culprit(named, tensor, _right(scene) or others)
 

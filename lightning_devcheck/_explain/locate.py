@@ -9,12 +9,14 @@ from typing import Any
 
 import torch
 
+from lightning_devcheck._explain.frames import Frame
 from lightning_devcheck._judge.culprit import Kind
-from lightning_devcheck._observe.inert import inside, is_metric, is_module, own_tensors
+from lightning_devcheck._observe.devices import device_of
+from lightning_devcheck._observe.inert import inside, is_metric, is_module, own_tensors, registered
 from lightning_devcheck._observe.module_tree import ModuleTree, link_to, metric_states, tensors_of
 from lightning_devcheck._observe.unregistered import unregistered
 from lightning_devcheck._report.records import Origin
-from lightning_devcheck._source.files import statement_at
+from lightning_devcheck._source.files import is_host, statement_at
 from lightning_devcheck._source.path import Path
 from lightning_devcheck._source.queries import attribute_origin, move_line, part_origin, statements_of
 from lightning_devcheck._source.statements import is_host_copy, spell, targets_of
@@ -54,6 +56,26 @@ def locate(root: torch.nn.Module | None, wanted: Any, name: str = "self") -> Nam
             line = _put_on_host(type(module), key) or _first_line(tree.links(index))
             return Named(str(tree.path(index)), line, "metric")
     return _among_unregistered(root, tree, wanted)
+
+
+def left_behind(
+    root: torch.nn.Module | None, frames: Iterable[Frame], tensors: Iterable[torch.Tensor]
+) -> torch.Tensor | None:
+    """Find a plain attribute that stayed on a device, of a module that the Trainer has put back on the CPU.
+
+    Args:
+        root: The module that was trained.
+        frames: What runs; while a Trainer does, its module is where it should be.
+        tensors: Those on the device.
+    """
+    if root is None or any(is_host(frame.filename) for frame in frames):
+        return None
+    held = [registered(module, "_parameters") for module in ModuleTree(root).modules]
+    devices = {device_of(parameter) for found in held for parameter in found.values()}
+    if devices != {torch.device("cpu")}:
+        return None
+    located = ((tensor, locate(root, tensor)) for tensor in tensors)
+    return next((tensor for tensor, found in located if found is not None and found.kind == "attribute"), None)
 
 
 def _registered(tree: ModuleTree, index: int, key: str) -> Named:

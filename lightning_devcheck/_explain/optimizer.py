@@ -10,8 +10,9 @@ import torch
 
 from lightning_devcheck._explain.locate import Named
 from lightning_devcheck._explain.scene import Scene
-from lightning_devcheck._observe.inert import is_a, is_module, namespace
+from lightning_devcheck._observe.inert import inside, is_a, is_module, namespace
 from lightning_devcheck._observe.module_tree import tensors_of
+from lightning_devcheck._report.records import Origin
 from lightning_devcheck._source.queries import method_line, statements_of
 from lightning_devcheck._source.statements import puts_on_host, spell, targets_of
 
@@ -37,7 +38,7 @@ def _parameter(optimizer: Any, tensor: torch.Tensor) -> tuple[str, torch.Tensor]
     state: Any = namespace(optimizer).get("state")
     for parameter, held in list(dict.items(state)) if is_a(state, dict) else ():
         for key, value in dict.items(held) if is_a(held, dict) and is_a(parameter, torch.Tensor) else ():
-            if value is tensor:
+            if any(part is tensor for _, part in inside(value, "")):
                 return key, parameter
     return None
 
@@ -55,11 +56,22 @@ def _named(scene: Scene, optimizer: Any, parameter: torch.Tensor) -> Named:
     name = located.name if located is not None else _in_variables(scene, parameter)
     for index, frame in scene.user_frames:
         for variable, value in frame.names.items():
-            if value is optimizer:
+            if value is optimizer and variable != "self":
                 made = scene.search(None, None).follow(index, variable).origin
                 return Named(name, made, "optimizer")
-    root = scene.root
-    return Named(name, None if root is None else method_line(type(root), "configure_optimizers"), "optimizer")
+    if scene.root is None:
+        return Named(name, None, "optimizer")
+    root = type(scene.root)
+    return Named(name, _loading_line(root) or method_line(root, "configure_optimizers"), "optimizer")
+
+
+def _loading_line(root: type) -> Origin | None:
+    """The line of ``configure_optimizers`` that loads the optimizer's state."""
+    for statement in statements_of(root):
+        loads = isinstance(statement.node, ast.Expr) and ".load_state_dict(" in spell(statement.node)
+        if loads and statement.function == "configure_optimizers":
+            return statement.origin
+    return None
 
 
 def _in_variables(scene: Scene, parameter: torch.Tensor) -> str:

@@ -25,10 +25,10 @@ from lightning_devcheck._observe.devices import device_of, normalize, to_device
 from lightning_devcheck._observe.inert import dtype_of, is_a, own_tensors, read, registered, shape_of
 from lightning_devcheck._observe.module_tree import ModuleTree
 from lightning_devcheck._report.records import Operand, Operator, Origin, describe
-from lightning_devcheck._simulate.tensor.simulated import decided
-from lightning_devcheck._source.assignments import targets_of
-from lightning_devcheck._source.files import is_building, is_host, is_installed, statement_at
-from lightning_devcheck._source.statements import is_move
+from lightning_devcheck._simulate.tensor.simulated import decided, decided_line
+from lightning_devcheck._source.files import is_host, is_installed, statement_at
+from lightning_devcheck._source.queries import is_building
+from lightning_devcheck._source.statements import is_move, targets_of
 
 Pair = tuple[str, torch.Tensor]
 # where something is kept by an object that a line of a class gives it to
@@ -46,7 +46,6 @@ class Scene:
         root_name: What the user calls it.
         counted: How many tensors were looked at.
         stray: The tensor that is not where it should be, where somebody has seen it.
-        made: The line where its device was decided, where somebody has seen that.
         belongs: Where it should be, likewise.
     """
 
@@ -56,7 +55,6 @@ class Scene:
     root_name: str = "self"
     counted: int = 0
     stray: torch.Tensor | None = None
-    made: Origin | None = None
     belongs: torch.device | None = None
 
     @functools.cached_property
@@ -151,8 +149,9 @@ class Scene:
             known: Further fields of `Culprit`.
         """
         message = self.match.message
-        if self.made is not None and tensor is not None and self.is_decided_alike(tensor):
-            named = self._as_decided(named)
+        line = None if tensor is None else decided_line(tensor)
+        if line is not None:
+            named = as_decided(named, line)
         if tensor is not None:
             device = device_of(tensor)
             known["shape"] = shape_of(tensor)
@@ -190,30 +189,6 @@ class Scene:
         place = decided(self.stray)
         return bool(place) and decided(tensor) == place
 
-    def _as_decided(self, named: Named) -> Named:
-        """With the line that decided the device, where no line says more: one that keeps it, or throws a move away."""
-        if named.kind in ("batch", "optimizer"):
-            return named
-        kept = statement_at(named.origin)
-        is_thrown_away = isinstance(kept, ast.Expr) and is_move(kept.value)
-        is_kept = named.kind in KEPT and named.origin is not None and not self._says_more(named.name, named.origin)
-        return named if is_kept or is_thrown_away else replace(named, origin=self.made)
-
-    def _says_more(self, name: str, kept: Origin) -> bool:
-        """Whether the line that decided the device says more than the one that keeps the tensor.
-
-        It does where it gives the same attribute its value, in an object that the other line makes, and where both run
-        in a step: what is made anew there can be made on the device.
-        """
-        made = self.made
-        if made is None:
-            return False
-        statement = statement_at(made)
-        targets = [] if statement is None else targets_of(statement)
-        if any(isinstance(target, ast.Attribute) and name.endswith(f".{target.attr}") for target in targets):
-            return True
-        return made.function == kept.function != "" and not is_building(kept, None)
-
     @functools.cached_property
     def _trained_on(self) -> frozenset[torch.device]:
         """Where the one process that there is has parameters that it trains."""
@@ -243,3 +218,32 @@ def is_own(frame: Frame) -> bool:
 
 def _detail(tensor: torch.Tensor) -> str:
     return describe(dtype_of(tensor), shape_of(tensor))
+
+
+def as_decided(named: Named, line: Origin) -> Named:
+    """A name with the line that decided the device, where no line says more: one that keeps it, or throws a move away.
+
+    Args:
+        named: The name, and the line that was read off the source.
+        line: The line that decided.
+    """
+    if named.kind in ("batch", "optimizer"):
+        return named
+    kept = statement_at(named.origin)
+    is_thrown_away = isinstance(kept, ast.Expr) and is_move(kept.value)
+    is_kept = named.kind in KEPT and named.origin is not None and not _says_more(line, named, named.origin)
+    return named if is_kept or is_thrown_away else replace(named, origin=line)
+
+
+def _says_more(line: Origin, named: Named, kept: Origin) -> bool:
+    """Whether the line that decided a device says more than the one that keeps the tensor.
+
+    It does where it gives the same attribute its value, in an object that the other line makes, and where both run in a
+    step, for an attribute: what is made anew there can be made on the device.
+    """
+    statement = statement_at(line)
+    targets = [] if statement is None else targets_of(statement)
+    if any(isinstance(target, ast.Attribute) and named.name.endswith(f".{target.attr}") for target in targets):
+        return True
+    runs_in_step = line.function == kept.function != "" and not is_building(kept, None)
+    return named.kind == "attribute" and runs_in_step

@@ -30,7 +30,8 @@ def judge_training(seen: Iterable[Seen], expectation: Expectation) -> list[Findi
             case Replaced(new, origin):
                 finding = _finding("replaced-parameter", new, origin=origin)
             case MovedState(state, expected):
-                finding = _finding("optimizer-device", state, expected=expected)
+                lines = {"origin": state.decided, "decided": state.decided}
+                finding = _finding("optimizer-device", state, expected=expected, **lines)
             case KeptGraph():
                 finding = _kept(one)
         findings.append(finding)

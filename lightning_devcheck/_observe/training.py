@@ -15,7 +15,7 @@ from lightning_devcheck._observe.module_tree import OwnTensors
 from lightning_devcheck._observe.unregistered import unregistered
 from lightning_devcheck._report.records import Origin, TensorRecord
 from lightning_devcheck._source.path import Path
-from lightning_devcheck._source.queries import attribute_origin, keeping_line
+from lightning_devcheck._source.queries import attribute_origin, keeping_line, outside_origin
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,9 @@ def replaced_parameters(
         if key not in optimized or new is None:
             continue
         if id(new) != key and id(new) not in optimized:
-            yield Replaced(record_tensor(new, name), _origin_of(own.module, name))
+            root = type(own.module)
+            origin = outside_origin(root, Path.parse(name)) or _origin_of(own.module, name)
+            yield Replaced(record_tensor(new, name), origin)
 
 
 def moved_states(optimizers: Iterable[Any], own: OwnTensors) -> Iterator[MovedState]:

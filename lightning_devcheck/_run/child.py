@@ -18,8 +18,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import torch
-
 from lightning_devcheck._compat import namespaces
 from lightning_devcheck._report.report import Report
 from lightning_devcheck._run.collector import explaining_ranks, is_explained, save_explained, with_check
@@ -28,6 +26,7 @@ from lightning_devcheck._run.recorder import recording
 from lightning_devcheck._run.spool import save
 from lightning_devcheck._simulate import simulate_cuda
 from lightning_devcheck._simulate.patch import Change, Patches
+from lightning_devcheck._simulate.state import running
 
 PACKAGE = str(Path(__file__).parents[1])
 PR_SET_PDEATHSIG = 1  # from linux/prctl.h
@@ -49,7 +48,7 @@ def main() -> None:
     ):
         if "LOCAL_RANK" not in os.environ:
             # a single process trains on the last device; "cuda" means the same one
-            torch.cuda.set_device(settings.devices - 1)
+            running().current = settings.devices - 1
         status = _guarded(sys.argv[1:], folder)
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:

@@ -66,7 +66,7 @@ class Recorder:
         places = running().places
         lines = [places.line(place or NOWHERE) for place in refusal.decided]
         module = getattr(self._trainer, "lightning_module", None)
-        found = explain_refusal(refusal, sys._getframe(2), lines, module)
+        found = explain_refusal(refusal, sys._getframe(2), module)
         where = self._where()
         for cause, finding, line in zip(causes, found, lines or [None], strict=False):
             if cause in self._findings:

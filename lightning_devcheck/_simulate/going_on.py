@@ -70,16 +70,20 @@ def refuse(
 def home_of(operands: Sequence[torch.Tensor]) -> int:
     """Find the device where operands on several devices belong.
 
-    It is that of what is trained where this is one, else the process's own, else the first.
+    It is the one that the process has chosen, as a Trainer does; else that of what is trained, where
+    this is one; else the process's own, else the first.
     """
-    indices = [index_of(tensor) for tensor in operands]
-    simulated = [index for index in indices if index is not None]
+    here = running().here
+    simulated = [index for index in map(index_of, operands) if index is not None]
+    if here.is_chosen and here.current in simulated:
+        return here.current
     trained = {index_of(tensor) for tensor in operands if tensor.requires_grad}
-    trained.discard(None)
-    if len(trained) == 1:
-        return trained.pop()  # type: ignore[return-value]
-    current = running().current
-    return current if current in simulated or not simulated else simulated[0]
+    for index in simulated:
+        if trained - {None} == {index}:
+            return index
+    if here.current in simulated or not simulated:
+        return here.current
+    return simulated[0]
 
 
 def bring_gradients_home(roots: Sequence[torch.Tensor]) -> None:

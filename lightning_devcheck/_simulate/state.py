@@ -41,6 +41,7 @@ class Here(threading.local):
         latest: The device of the last result: what code inside torch, in backward, makes tensors on.
         casts: Whether autocast sees to what is called: while it is on, but not below an operator that it has cast for.
         backward: Whether autograd is on its way back.
+        is_chosen: Whether the program, or its Trainer, has chosen the current device.
     """
 
     current: int = 0
@@ -48,6 +49,7 @@ class Here(threading.local):
     latest: int | None = None
     casts: bool = False
     backward: bool = False
+    is_chosen: bool = False
 
 
 @dataclass

@@ -95,6 +95,7 @@ def cuda_stand_ins(simulation: Simulation) -> Iterable[Change]:
 
     def set_device(index: Any) -> None:
         simulation.current = simulation.index_of(index)
+        simulation.here.is_chosen = True
 
     def current_stream(device: Any = None) -> Stream:
         return Stream()

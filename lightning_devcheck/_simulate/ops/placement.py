@@ -105,6 +105,7 @@ def settle(plan: Plan, error: RuntimeError, named: Named) -> int | None:
     away = [tensor for tensor in operands if index_of(tensor) != home]
     # a number on the CPU may be anywhere, unless there is nothing else
     strays = [tensor for tensor in away if tensor.dim() or tensor.is_cuda] or away
+    strays.sort(key=lambda tensor: -tensor.dim())  # a layer's weight says more than its bias
     others = [tensor for tensor in operands if index_of(tensor) == home]
     refuse(error, strays, home, others)
     written = [tensor for name, tensor in named if name in plan.written]
