@@ -12,12 +12,13 @@ import torch
 from lightning_devcheck._explain.bindings import find_binding
 from lightning_devcheck._explain.locate import Named, locate
 from lightning_devcheck._explain.mentions import evaluate, mentions
-from lightning_devcheck._explain.scene import Scene
+from lightning_devcheck._explain.scene import Scene, as_decided
 from lightning_devcheck._judge.culprit import Culprit
 from lightning_devcheck._observe.devices import device_of
 from lightning_devcheck._observe.inert import GENERATOR, is_a, is_module
 from lightning_devcheck._observe.module_tree import tensors_of
 from lightning_devcheck._report.records import Origin
+from lightning_devcheck._simulate.tensor.generators import made_line
 from lightning_devcheck._source.files import origin_at, statement_at
 from lightning_devcheck._source.statements import calls_in, names_device, receiver_of, spell, text_in
 
@@ -29,6 +30,9 @@ def _generator(scene: Scene) -> Culprit | None:
             if is_a(mention.value, GENERATOR):
                 search = scene.search(mention.value, scene.wrong)
                 named = search.locate(mention.value) or search.follow(index, mention.text)
+                line = made_line(mention.value)
+                if line is not None:
+                    named = as_decided(named, line)
                 return scene.culprit(named, None)
     return None
 

@@ -68,7 +68,7 @@ class Recorder:
         module = getattr(self._trainer, "lightning_module", None)
         found = explain_refusal(refusal, sys._getframe(2), module)
         where = self._where()
-        for cause, finding, line in zip(causes, found, lines or [None], strict=False):
+        for cause, finding, line in zip(causes, found, lines, strict=False):
             if cause in self._findings:
                 continue
             decided = line or _kept(finding)
@@ -99,9 +99,9 @@ class Recorder:
 
 
 def _causes(refusal: Refusal) -> list[Cause]:
-    """List the cause of each stray; one where there is none."""
+    """List the cause of each stray, or of what is no tensor."""
     causes: list[Cause] = []
-    for place in refusal.decided or (None,):
+    for place in refusal.decided:
         innermost = (place or refusal.here)[:2]
         causes.append((innermost, refusal.expected))
     return causes

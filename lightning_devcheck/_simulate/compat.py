@@ -68,6 +68,8 @@ sparse_mm_reduce = torch.ops.aten._sparse_mm_reduce_impl.default
 AUTOCAST_KEYS = DispatchKeySet(getattr(DispatchKey, AUTOCAST_KEY))
 # makes a tensor of a class of ours around no storage
 make_wrapper = torch.Tensor._make_wrapper_subclass
+# makes a tensor object of a class of the user's around another one, a parameter too: owner and name
+MAKE_SUBCLASS = (torch.Tensor, "_make_subclass")
 # the classes of the tensors that `make_fx` records as they are: owner and name
 RECORDED = (proxy_tensor, "HANDLED_TYPES")
 run_backward = torch.autograd._engine_run_backward
@@ -277,6 +279,7 @@ __all__ = [
     "GROUPING",
     "HOOKS",
     "IN_USE",
+    "MAKE_SUBCLASS",
     "OPERATORS",
     "PARSING",
     "QUESTIONS",

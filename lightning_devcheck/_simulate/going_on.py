@@ -15,6 +15,7 @@ from lightning_devcheck._simulate.tensor.simulated import (
     index_below,
     index_of,
 )
+from lightning_devcheck._witness.places import NOWHERE, Place
 from lightning_devcheck._witness.refusal import Note, Refusal
 
 
@@ -38,6 +39,7 @@ def refuse(
     strays: Sequence[torch.Tensor] = (),
     home: int | None = None,
     others: Sequence[torch.Tensor] = (),
+    made: Place = NOWHERE,
 ) -> None:
     """Refuse as CUDA does, or, where the simulation goes on, note it and return.
 
@@ -46,6 +48,7 @@ def refuse(
         strays: The tensors that are not where they should be.
         home: Where they should be.
         others: Those that are.
+        made: Where what is no tensor was made.
 
     Raises:
         RuntimeError: If the simulation does not go on.
@@ -57,7 +60,7 @@ def refuse(
     refusal = Refusal(
         error,
         strays,
-        [decided(tensor) for tensor in strays],
+        [decided(tensor) for tensor in strays] or [made],
         device_at(home),
         simulation.places.here(),
         others,

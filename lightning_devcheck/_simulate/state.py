@@ -13,7 +13,7 @@ import torch
 
 from lightning_devcheck._report.records import Origin
 from lightning_devcheck._simulate.compat import Operator
-from lightning_devcheck._witness.places import Places
+from lightning_devcheck._witness.places import Place, Places
 from lightning_devcheck._witness.refusal import Note
 from lightning_devcheck._witness.table import Table
 
@@ -67,7 +67,7 @@ class Simulation:
             they are counted.
         host_copies: How often each line copied from the host to a device, likewise.
         here: What each thread has for itself.
-        generators: The device index of each living generator made on a device, by its C++ address.
+        generators: The device index of each living generator, and where it was made, by its C++ address.
         streams: The default generator of each device that does not share the CPU's.
         note: Is told of what is refused, where the simulation goes on; None where it is raised.
         went_on: Whether something was refused and gone on from.
@@ -84,7 +84,7 @@ class Simulation:
     host_reads: dict[tuple[Origin, str], int] = field(default_factory=dict)
     host_copies: dict[tuple[Origin, str], int] = field(default_factory=dict)
     here: Here = field(default_factory=lambda: Here())
-    generators: dict[int, int] = field(default_factory=dict)
+    generators: dict[int, tuple[int | None, Place]] = field(default_factory=dict)
     streams: dict[int, torch.Generator] = field(default_factory=dict)
     note: Note | None = None
     went_on: bool = False
@@ -156,8 +156,8 @@ def start(simulation: Simulation) -> None:
 
 
 def stop() -> None:
-    """End the running simulation."""
-    _running.pop()
+    """End the running simulation; no weak reference stays on the user's tensors."""
+    _running.pop().places_of_plain.clear()
 
 
 def cuda_device(value: object) -> torch.device | None:

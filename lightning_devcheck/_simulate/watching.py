@@ -9,9 +9,17 @@ from typing import Any
 import torch
 
 from lightning_devcheck._simulate.arguments import Args, Kwargs
-from lightning_devcheck._simulate.compat import Operator, lift_fresh
+from lightning_devcheck._simulate.compat import MAKE_SUBCLASS, Operator, lift_fresh
+from lightning_devcheck._simulate.patch import Change
 from lightning_devcheck._simulate.state import active, running
-from lightning_devcheck._simulate.tensor.simulated import SimulatedTensor, decide, decided, index_of
+from lightning_devcheck._simulate.tensor.simulated import (
+    SimulatedTensor,
+    decide,
+    decide_here,
+    decided,
+    index_of,
+    take_over,
+)
 from lightning_devcheck._witness.places import NOWHERE, Place
 
 # NOTE [One place for a tensor]
@@ -71,10 +79,16 @@ def _first_place(index: int | None, values: Iterable[Any]) -> tuple[bool, Place]
     return best
 
 
-def watching_stand_ins() -> Iterable[tuple[Any, str, Any]]:
+def watching_stand_ins() -> Iterable[Change]:
     """What to replace: owner, attribute and stand-in."""
     yield torch.utils, "swap_tensors", _swapping(torch.utils.swap_tensors)
-    yield torch.nn.Parameter, "__new__", _taking_over(torch.nn.Parameter.__new__)
+    # what makes tensor objects and runs no operator; `nn.Parameter` is made by the first
+    owner, name = MAKE_SUBCLASS
+    yield owner, name, staticmethod(_noting(getattr(owner, name)))
+    yield torch.Tensor, "as_subclass", _noting(torch.Tensor.as_subclass)
+    yield torch, "frombuffer", _noting(torch.frombuffer)
+    yield torch, "from_dlpack", _noting(torch.from_dlpack)
+    yield torch.utils.dlpack, "from_dlpack", _noting(torch.utils.dlpack.from_dlpack)
 
 
 def _swapping(original: Callable[..., None]) -> Callable[..., None]:
@@ -99,16 +113,19 @@ def _swapping(original: Callable[..., None]) -> Callable[..., None]:
     return swap_tensors
 
 
-def _taking_over(original: Callable[..., Any]) -> Callable[..., Any]:
-    """``Parameter(data)``, which is a new tensor object."""
+def _noting(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that makes a tensor object, of another one or of memory."""
 
     @functools.wraps(original)
-    def make(cls: type, data: Any = None, *args: Any, **kwargs: Any) -> Any:
-        made = original(cls, data, *args, **kwargs)
-        if active() is not None and isinstance(data, torch.Tensor) and decided(made) is None:
-            place = decided(data)
-            if place is not None:
-                decide(made, place)
+    def make(*args: Any, **kwargs: Any) -> Any:
+        made = original(*args, **kwargs)
+        if active() is None or decided(made) is not None:
+            return made
+        source = next((value for value in args if isinstance(value, torch.Tensor)), None)
+        if source is None:
+            decide_here(made)
+        else:
+            take_over(made, source)
         return made
 
     return make

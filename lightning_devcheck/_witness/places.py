@@ -52,7 +52,8 @@ class Places:
         if place not in self._lines:
             pairs = zip(place[::2], place[1::2], strict=True)
             lines = [self._line(number, instruction) for number, instruction in pairs]
-            lines.sort(key=lambda line: is_installed(line.filename))
+            # what `exec` runs has no text to show
+            lines.sort(key=lambda line: not line.line or is_installed(line.filename))
             self._lines[place] = next(iter(lines), None)
         return self._lines[place]
 

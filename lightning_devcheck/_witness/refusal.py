@@ -17,7 +17,8 @@ class Refusal:
     Attributes:
         error: What CUDA would raise.
         strays: The tensors that are not where they should be; none where it is no tensor.
-        decided: Where the device of each was decided; None for one that was not seen.
+        decided: Where the device of each was decided, None for one that was not seen; of what is no
+            tensor, where it was made.
         expected: Where they should be; None where the message alone tells.
         here: Where the user's code is.
         others: The tensors that they met and that are where they should be.

@@ -46,6 +46,10 @@ class Table:
         entry.place = place
         self._entries[key] = entry
 
+    def clear(self) -> None:
+        """Forget every tensor."""
+        self._entries.clear()
+
     def take(self, tensor: torch.Tensor) -> Place | None:
         """Take a tensor's entry out: torch refuses to swap tensors with weak references."""
         entry = self._entries.pop(id(tensor), None)

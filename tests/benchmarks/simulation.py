@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
+import gc
 import importlib
 import importlib.util
 import multiprocessing
@@ -12,6 +13,7 @@ import statistics
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import nn
@@ -20,6 +22,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lightning_devcheck import simulate_cuda
+from lightning_devcheck._simulate.ops import dispatch
+from lightning_devcheck._simulate.state import running
 from tests.benchmarks._measure import Ratio, Table, goal, measure, ratio
 
 COMMAND = "python -m tests.benchmarks simulation"
@@ -277,7 +281,65 @@ def memory_table(quick: bool) -> Table:
     return Table("Memory of a simulated step", columns, tuple(rows), COMMAND, notes=(note,))
 
 
+@contextlib.contextmanager
+def _unwatched() -> Any:
+    """A simulation that writes down no places."""
+    with mock.patch.object(dispatch, "watch", return_value=None), simulate_cuda():
+        yield
+
+
+def witness_table(quick: bool) -> Table:
+    """Steps with and without the places that decided the tensors' devices."""
+    rows = []
+    for name, (build, _) in builds().items():
+        torch.manual_seed(0)
+        model, inputs = build()
+        with simulate_cuda():
+            watched = stepper(copy.deepcopy(model).to("cuda:1"), inputs.to("cuda:1"))
+        contenders = {"off": watched, "on": watched}
+        contexts = {"off": _unwatched, "on": simulate_cuda}
+        times = measure(contenders, contexts=contexts, rounds=1 if quick else 20)
+        rows.append((name, str(ratio(times["on"], times["off"]))))
+    steps = 20 if quick else 10_000
+    context: Any = multiprocessing.get_context("fork" if quick else "spawn")
+    queue = context.SimpleQueue()
+    process = context.Process(target=_last, args=(steps, queue))
+    process.start()
+    process.join()
+    note = "{0:,} steps of a small model, after {1:,}: {2:+d} entries, {3:+d} places, {4:+d} code objects, {5:+d} KiB."
+    columns = ("model", "times a simulated step that writes down nothing")
+    notes = (note.format(steps, steps // 10, *queue.get()),)
+    return Table("What the witness costs", columns, tuple(rows), COMMAND, notes=notes)
+
+
+def _last(steps: int, queue: Any) -> None:
+    """Put what many steps add to what a tenth of them have written down."""
+    torch.set_num_threads(1)
+    with simulate_cuda():
+        model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1)).to("cuda:1")
+        optimizer = torch.optim.Adam(model.parameters())
+        counts = []
+        for count in (steps // 10, steps):
+            for _ in range(count):
+                step(model, torch.randn(2, 8).to("cuda:1"), optimizer)
+            gc.collect()
+            counts.append(_written_down())
+    before, after = counts
+    queue.put([late - early for early, late in zip(before, after, strict=True)])
+
+
+def _written_down() -> tuple[int, int, int, int]:
+    """Entries of plain tensors, places, code objects, and KiB of memory in use."""
+    simulation = running()
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
+    kib = int(status.partition("VmRSS:")[2].split()[0])
+    places = simulation.places
+    return len(simulation.places_of_plain), len(places._places), len(places._codes), kib
+
+
 def tables(quick: bool = False) -> list[Table]:
-    """Steps, one operator, memory."""
-    memory = [memory_table(quick)] if Path("/proc/self/clear_refs").exists() else []
-    return [steps_table(quick), ladder_table(quick), *memory]
+    """Steps, one operator, memory, the witness."""
+    found = [steps_table(quick), ladder_table(quick)]
+    if Path("/proc/self/clear_refs").exists():
+        found += [memory_table(quick), witness_table(quick)]
+    return found

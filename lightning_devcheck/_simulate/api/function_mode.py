@@ -29,9 +29,15 @@ from lightning_devcheck._simulate.ops.dispatch import OperatorMode
 from lightning_devcheck._simulate.ops.placement import check_out
 from lightning_devcheck._simulate.patch import Change
 from lightning_devcheck._simulate.state import Placement, Simulation, active, cuda_device
-from lightning_devcheck._simulate.tensor.simulated import META, SimulatedTensor, decide, decided, index_below, move
+from lightning_devcheck._simulate.tensor.simulated import (
+    META,
+    SimulatedTensor,
+    decide_here,
+    index_below,
+    move,
+    take_over,
+)
 from lightning_devcheck._simulate.tensor.wrapper import Wrapper
-from lightning_devcheck._witness.places import NOWHERE
 
 UNTOUCHED = (parse_to, torch.device)
 READING = (torch.linspace, torch.logspace)  # their inputs are read, wherever they are
@@ -53,7 +59,10 @@ class FunctionMode(TorchFunctionMode):
             return handler(self, func, args, dict(kwargs or {}))
         if not kwargs and not _may_name_device(args):
             return self._aimed_call(func, args, {})
-        return self._parsed(func, args, dict(kwargs or {}))
+        out = self._parsed(func, args, dict(kwargs or {}))
+        if kwargs and kwargs.get("device") is not None and _is_modelled(out, args):
+            decide_here(out)
+        return out
 
     def _parsed(self, func: Function, args: Args, kwargs: Kwargs) -> Any:
         """Call with ``meta`` for a CUDA device, which is kept as the call's target."""
@@ -157,7 +166,16 @@ class FunctionMode(TorchFunctionMode):
         """``tensor.new_tensor(data)``: torch drops the data where the device is ``meta``."""
         tensor, data = args[0], args[1] if len(args) > 1 else kwargs.pop("data")
         options = {"dtype": tensor.dtype, "device": unwrapped(tensor).device, **kwargs}
-        return make(torch.tensor, [data], {k: v for k, v in options.items() if v is not None})
+        made = make(torch.tensor, [data], {k: v for k, v in options.items() if v is not None})
+        if kwargs.get("device") is None:
+            take_over(made, tensor)
+        return made
+
+    def _new(self, func: Function, args: Args, kwargs: Kwargs) -> Any:
+        """``tensor.new(…)`` of a CPU tensor, which takes no other device."""
+        made = self._parsed(func, args, kwargs)
+        take_over(made, args[0])
+        return made
 
     def _set_data(self, func: Function, args: Args, kwargs: Kwargs) -> Any:
         """``tensor.data = …``: the values and the device change with it."""
@@ -172,7 +190,7 @@ class FunctionMode(TorchFunctionMode):
             become(tensor, made)
         else:
             func(tensor, data)
-            decide(tensor, decided(data) or NOWHERE)
+            take_over(tensor, data)
 
     def _ctc(self, func: Function, args: Args, kwargs: Kwargs) -> Any:
         """CUDA reads the lengths on the host; torch skips that for tensor subclasses."""
@@ -215,6 +233,7 @@ class FunctionMode(TorchFunctionMode):
         SET_GRAD: _set_grad,
         SET_DATA: _set_data,
         torch.Tensor.new_tensor: _new_tensor,
+        torch.Tensor.new: _new,
         torch.Tensor.__getitem__: _index,
         torch.Tensor.__setitem__: _index,
     }
@@ -236,6 +255,11 @@ def _may_name_device(args: Args) -> bool:
         if kind is str or kind is torch.device:
             return True
     return False
+
+
+def _is_modelled(out: Any, args: Args) -> bool:
+    """Whether a call has made a tensor after its first argument, as ``zeros_like`` does."""
+    return bool(args) and isinstance(args[0], torch.Tensor) and isinstance(out, torch.Tensor) and out is not args[0]
 
 
 def _first_index(values: Iterable[Any]) -> int | None:

@@ -14,6 +14,7 @@ from lightning_devcheck._simulate.api.making import named_device
 from lightning_devcheck._simulate.api.module import become
 from lightning_devcheck._simulate.patch import Change
 from lightning_devcheck._simulate.state import running
+from lightning_devcheck._simulate.tensor.simulated import decide, decided
 
 MARK = "_simulated_index"
 
@@ -42,13 +43,15 @@ def _making(original: Callable[..., Any]) -> Callable[..., Any]:
 def _materializing(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def materialize(self: Any, shape: Any, device: Any = None, dtype: Any = None) -> None:
-        index = getattr(self, MARK, None)
+        index, place = getattr(self, MARK, None), decided(self)
         if index is None or device is not None:
             original(self, shape, "cpu" if device is None else device, dtype)
-            return
-        made = torch.empty(shape, device=torch.device("cuda", index), dtype=dtype or self.data.dtype)
-        if isinstance(self, torch.nn.Parameter):
-            made = torch.nn.Parameter(made, self.requires_grad)
-        become(self, made)
+        else:
+            made = torch.empty(shape, device=torch.device("cuda", index), dtype=dtype or self.data.dtype)
+            if isinstance(self, torch.nn.Parameter):
+                made = torch.nn.Parameter(made, self.requires_grad)
+            become(self, made)
+        if place is not None and device is None:
+            decide(self, place)
 
     return materialize

@@ -17,7 +17,7 @@ from lightning_devcheck._simulate.ops.dispatch import run_parts
 from lightning_devcheck._simulate.ops.placement import is_mismatch, name_tensors, result_device, settle
 from lightning_devcheck._simulate.ops.plan import PLANS, Plan, is_written
 from lightning_devcheck._simulate.state import Index, Placement, running
-from lightning_devcheck._simulate.tensor.generators import address_of, drawing_from
+from lightning_devcheck._simulate.tensor.generators import drawing_from, made_at
 from lightning_devcheck._simulate.tensor.simulated import CPU, SimulatedTensor, index_of, place, with_data
 from lightning_devcheck._simulate.tensor.wrapper import Wrapper
 
@@ -162,10 +162,10 @@ def _finish(plan: Plan, args: Args, kwargs: Kwargs, out: Any, index: int | None)
 def _check_generator(generator: torch.Generator | None, index: int | None) -> None:
     if generator is None:
         return
-    found = running().generators.get(address_of(generator))
+    found, made = made_at(generator)
     if (found is None) != (index is None):
         wanted, got = ("cpu", "cuda") if index is None else ("cuda", "cpu")
-        refuse(RuntimeError(f"Expected a '{wanted}' device type for generator but found '{got}'"))
+        refuse(RuntimeError(f"Expected a '{wanted}' device type for generator but found '{got}'"), made=made)
 
 
 def _run_rows(plan: Plan, args: Args, kwargs: Kwargs, call: Call) -> Any:

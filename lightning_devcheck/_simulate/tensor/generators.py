@@ -11,9 +11,12 @@ from typing import Any
 
 import torch
 
+from lightning_devcheck._report.records import Origin
 from lightning_devcheck._simulate.compat import IN_USE
 from lightning_devcheck._simulate.state import Simulation, active, cuda_device, running
+from lightning_devcheck._simulate.tensor.simulated import device_at
 from lightning_devcheck._source.files import is_installed
+from lightning_devcheck._witness.places import NOWHERE, Place
 
 # NOTE [One stream, until a script asks for a device's]
 # The CPU and the devices draw from the CPU's default generator, so that a script's numbers are those of its CPU run,
@@ -29,26 +32,38 @@ def address_of(generator: torch.Generator) -> int:
     return int(generator._cdata)  # type: ignore[attr-defined]
 
 
+def made_at(generator: torch.Generator) -> tuple[int | None, Place]:
+    """The device that a generator was made on, None for the CPU, and where that was."""
+    return running().generators.get(address_of(generator), (None, NOWHERE))
+
+
+def made_line(generator: torch.Generator) -> Origin | None:
+    """The user's line that made a generator; None where it was not seen."""
+    simulation = active()
+    return None if simulation is None else simulation.places.line(made_at(generator)[1])
+
+
 class SimulatedGenerator(torch.Generator):
     """``torch.Generator``, which may be asked for on a simulated device; its numbers are the CPU's."""
 
     def __new__(cls, device: Any = "cpu") -> SimulatedGenerator:
-        """Make a CPU generator whose device is kept for as long as it lives."""
+        """Make a CPU generator whose device and place are kept for as long as it lives."""
         self: SimulatedGenerator = super().__new__(cls, "cpu")  # type: ignore[call-arg]
         wanted = cuda_device(torch.device(device))
-        if wanted is not None:
-            generators, address = running().generators, address_of(self)
-            generators[address] = running().index_of(wanted)
-            # another generator may get the address of a dead one
-            weakref.finalize(self, generators.pop, address, None).atexit = False
+        if wanted is None and active() is None:
+            return self
+        simulation = running()
+        index = None if wanted is None else simulation.index_of(wanted)
+        generators, address = simulation.generators, address_of(self)
+        generators[address] = index, simulation.places.here()
+        # another generator may get the address of a dead one
+        weakref.finalize(self, generators.pop, address, None).atexit = False
         return self
 
     @property
     def device(self) -> torch.device:  # type: ignore[override]
         """The pretended device; outside of a simulation the CPU."""
-        simulation = active()
-        index = None if simulation is None else simulation.generators.get(address_of(self))
-        return torch.device("cpu") if index is None else torch.device("cuda", index)
+        return torch.device("cpu") if active() is None else device_at(made_at(self)[0])
 
     def clone_state(self) -> SimulatedGenerator:
         """Make a generator on the same device that draws the same numbers."""

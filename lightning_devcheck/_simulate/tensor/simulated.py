@@ -21,7 +21,7 @@ from lightning_devcheck._simulate.host_reads import note_host_copy, note_host_re
 from lightning_devcheck._simulate.state import Index, active, running
 from lightning_devcheck._simulate.tensor.constructors import construct
 from lightning_devcheck._simulate.tensor.wrapper import Wrapper, attributes_of, is_parameter
-from lightning_devcheck._witness.places import Place
+from lightning_devcheck._witness.places import NOWHERE, Place
 
 # NOTE [The device of a simulated tensor]
 # In C++ a simulated tensor is on `meta`: its guard exists in every build, autograd runs it in the calling thread, and
@@ -61,7 +61,10 @@ class SimulatedTensor(Wrapper):
 
     def new(self, *args: Any, device: Any = None, **kwargs: Any) -> Any:
         """A tensor of the same type, as the old constructors make it."""
-        return construct(self.dtype, self.device if device is None else device, args)
+        made = construct(self.dtype, self.device if device is None else device, args)
+        if device is None:
+            take_over(made, self)
+        return made
 
     def share_memory_(self) -> SimulatedTensor:
         """Share the values with other processes; CUDA tensors are shared as they are."""
@@ -185,6 +188,11 @@ def decide(tensor: torch.Tensor, place: Place) -> None:
 def decide_here(tensor: torch.Tensor) -> None:
     """Write down that a tensor's device is decided by the line that runs."""
     decide(tensor, running().places.here())
+
+
+def take_over(made: torch.Tensor, source: torch.Tensor) -> None:
+    """Write down that a tensor is where it is because another one is."""
+    decide(made, decided(source) or NOWHERE)
 
 
 class Move(torch.autograd.Function):
@@ -320,6 +328,7 @@ def _moved_later(tensor: Any, device: torch.device | None, options: dict[str, An
     """A lazy parameter or buffer remembers the device that it will be made on."""
     if device is not None:
         tensor._simulated_index = running().index_of(device) if device.type == "cuda" else None
+        decide_here(tensor)
     if "dtype" in options:
         tensor.data = tensor.data.to(options["dtype"])
     return tensor  # type: ignore[no-any-return]
