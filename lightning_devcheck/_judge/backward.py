@@ -53,7 +53,8 @@ class Evidence:
     @property
     def devices(self) -> frozenset[torch.device]:
         """Where things may be: the expected devices, and those that the model's own code moves to and trains on."""
-        chosen = {leaf.device for leaf in self.graph.leaves if leaf.registered and self._is_optimized(leaf)}
+        own = [leaf for leaf in self.graph.leaves if leaf.registered and not leaf.strays]
+        chosen = {leaf.device for leaf in own if self._is_optimized(leaf)}
         moves = [{crossing.source, crossing.target} for crossing in self.graph.crossings]
         expected = self.expectation.devices
         return expected | {d for d in chosen if any(d in ends and ends & expected for ends in moves)}

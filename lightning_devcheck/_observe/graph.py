@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
@@ -99,7 +100,9 @@ def record_graph(loss: torch.Tensor, name_of: Name) -> GraphRecord:
     for leaf in leaves:
         tensor, user = leaf.variable, users[leaf]
         named = name_of(tensor)
-        records.append(record_tensor(tensor, *named, trace_of(user), operator_of(user)))
+        record_of_leaf = record_tensor(tensor, *named, trace_of(user), operator_of(user))
+        strays = _strays(record_of_leaf, user)
+        records.append(replace(record_of_leaf, strays=True) if strays else record_of_leaf)
     crossings = tuple(_crossings(nodes, kinds, users))
     num_nodes = len(nodes) + len(leaves)
     return GraphRecord(record, tuple(records), crossings, num_nodes, tuple(sorted(hidden)))
@@ -185,6 +188,14 @@ def _crossings_at(node: Any, users: Users) -> Iterator[Crossing]:
             kind = type(node).__name__
             around = _around(child, node, users.get(node), source, target)
             yield Crossing(source, target, kind, trace_of(node), around)
+
+
+def _strays(leaf: TensorRecord, user: Any) -> bool:
+    """Whether the operator that took a leaf worked on a device of another kind, and did not move it."""
+    if _may_move(type(user)):
+        return False
+    worked_on = _result_device(user)
+    return worked_on is not None and worked_on.type != leaf.device.type
 
 
 def _around(

@@ -99,6 +99,7 @@ class TensorRecord:
         trace: Lines of the forward that used it, innermost user line first; empty when nothing recorded them.
         operator: The operator that used it first; empty where there is none.
         decided: The line where its device was decided, where somebody has seen that.
+        strays: Whether the operator that took it worked on a device of another kind.
     """
 
     name: str
@@ -110,6 +111,7 @@ class TensorRecord:
     trace: tuple[Origin, ...] = ()
     operator: str = ""
     decided: Origin | None = None
+    strays: bool = False
 
     @property
     def detail(self) -> str:

@@ -154,7 +154,8 @@ def _hang(label: str, text: str) -> list[str]:
 
 def spell_checked(checked: Mapping[str, float]) -> str:
     """Write how much was looked at, as `` (checked: 12 tensors)``; empty where nothing was counted."""
-    units = {"tensors": "tensors", "graph_nodes": "graph nodes", "steps": "steps", "seconds": "s"}
+    units = {"backwards": "calls of backward", "tensors": "tensors", "graph_nodes": "graph nodes"}
+    units |= {"steps": "steps", "seconds": "s"}
     parts = [f"{_number(checked[key])} {unit}" for key, unit in units.items() if key in checked]
     return f" (checked: {', '.join(parts)})" if parts else ""
 

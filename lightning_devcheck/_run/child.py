@@ -20,6 +20,7 @@ from typing import Any
 
 from lightning_devcheck._compat import namespaces
 from lightning_devcheck._report.report import Report
+from lightning_devcheck._run.backwards import watching_backwards
 from lightning_devcheck._run.collector import explaining_ranks, is_explained, save_explained, with_check
 from lightning_devcheck._run.parent import SETTINGS, START, Settings, flush_or_drop
 from lightning_devcheck._run.recorder import recording
@@ -44,6 +45,7 @@ def main() -> None:
     with (
         simulate_cuda(settings.devices, values=settings.values),
         Patches(_stand_ins(settings)),
+        watching_backwards(folder),
         contextlib.nullcontext() if settings.stop_at_first else recording(folder),
     ):
         if "LOCAL_RANK" not in os.environ:

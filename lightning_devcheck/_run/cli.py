@@ -233,7 +233,7 @@ def _conclude(folder: Path, args: argparse.Namespace, status: int, *, overdue: b
         if not overdue:
             say(f"{script} failed; its error was not recognized as a device error")
         return FAILED
-    say(f"{script} ended without calling Trainer.fit: nothing was checked")
+    say(f"{script} ended without calling Trainer.fit: nothing was checked, and no backward() ran either")
     return USAGE
 
 

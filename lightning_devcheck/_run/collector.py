@@ -13,6 +13,7 @@ from torch.multiprocessing import ProcessExitedException, ProcessRaisedException
 from lightning_devcheck._check.callback import Callback, DeviceCheck
 from lightning_devcheck._explain import explain
 from lightning_devcheck._report.records import Finding
+from lightning_devcheck._run.backwards import EXPLAINED, current_watch
 from lightning_devcheck._run.deadline import limit_join, note_line_when_asked
 from lightning_devcheck._run.host_reads import ReadCounter
 from lightning_devcheck._run.recorder import current_recorder
@@ -22,8 +23,6 @@ from lightning_devcheck._simulate.patch import Change
 
 # where there is a time limit already
 FOREVER_S = 1e6
-# on an exception that was explained where it was raised, while everything was still where it was
-EXPLAINED = "_lightning_devcheck_explained"
 
 
 class Collector(Callback):
@@ -58,6 +57,11 @@ class Collector(Callback):
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         self._reads.stop()
 
+    def on_before_backward(self, trainer: Any, pl_module: Any, loss: Any) -> None:
+        watch = current_watch()
+        if watch is not None:
+            watch.tell(loss, type(pl_module) if pl_module.automatic_optimization else None)
+
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         self._reads.stop()
         explained = save_explained(exception, self._folder, pl_module, **_place_of(trainer))
@@ -75,9 +79,15 @@ class Collector(Callback):
         notes = self._reads.findings(trainer.global_rank) if not self._noted else ()
         self._noted = self._noted or bool(notes)
         # the exception's own report shows the line that failed as well
-        own = [finding for finding in report.findings if (finding.rule, finding.name) not in self._explained]
+        own = [finding for finding in report.findings if not self._is_told(finding)]
         reasons = (*report.not_checked, *self._not_checked)
         save(dataclasses.replace(report, findings=(*own, *notes), not_checked=reasons), self._folder)
+
+    def _is_told(self, finding: Finding) -> bool:
+        """Whether another report says more of a finding."""
+        watch = current_watch()
+        is_cut = finding.rule == "detached-loss" and watch is not None and watch.has_cut
+        return is_cut or (finding.rule, finding.name) in self._explained
 
 
 def with_check(callbacks: Any, folder: Path, not_checked: tuple[str, ...] = ()) -> list[Any]:

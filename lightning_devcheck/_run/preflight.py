@@ -22,6 +22,7 @@ from lightning_devcheck._check.callback import Callback
 from lightning_devcheck._compat import fork_processes, isolate_rng, namespaces
 from lightning_devcheck._judge.scan import scan
 from lightning_devcheck._report.report import Report, merge_reports
+from lightning_devcheck._run.backwards import watching_backwards
 from lightning_devcheck._run.collector import explaining_ranks, is_explained, save_explained, with_check
 from lightning_devcheck._run.recorder import recording
 from lightning_devcheck._run.spool import saved
@@ -122,6 +123,7 @@ def preflight(
         _as_it_was(),
         simulate_cuda(devices, values=values),
         Patches(explaining_ranks(Path(place), timeout_s)),
+        watching_backwards(Path(place)),
         contextlib.nullcontext() if stop_at_first else recording(Path(place)),
     ):
         folder, module = Path(place), copied

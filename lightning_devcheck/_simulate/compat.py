@@ -6,7 +6,7 @@ Seen in torch 2.6 to 2.14. None has a public twin: a missing one stops `simulate
 import ctypes
 import functools
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +77,14 @@ run_backward = torch.autograd._engine_run_backward
 IN_USE = (torch.cuda, "_initialized")
 # the slot of the mode by which `make_fx` records operators
 PROXY = torch._C._TorchDispatchModeKey.PROXY
+
+
+def gives_leaves_gradients(options: Mapping[str, Any]) -> bool:
+    """Whether the engine is asked to put gradients on leaves, as `backward` asks it to; `grad` returns them.
+
+    ``accumulate_grad`` is given by name in torch 2.6 to 2.14; without it a call is taken for one of `grad`.
+    """
+    return bool(options.get("accumulate_grad"))
 
 
 def remember_originals() -> None:
@@ -302,6 +310,7 @@ __all__ = [
     "eigendecomposition",
     "end_openmp_threads",
     "fused_attention",
+    "gives_leaves_gradients",
     "is_wrapped",
     "keep_one_thread",
     "kernels_for",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any
@@ -18,6 +18,8 @@ from lightning_devcheck._witness.refusal import Note
 from lightning_devcheck._witness.table import Table
 
 Runner = Callable[[Operator, Sequence[Any], dict[str, Any]], Any]
+# is given the roots of a backward and whether it gives leaves their gradients, and is open while it runs
+WatchBackward = Callable[[Sequence[Any], bool], AbstractContextManager[None]]
 
 
 class Placement(Enum):
@@ -71,6 +73,7 @@ class Simulation:
         streams: The default generator of each device that does not share the CPU's.
         note: Is told of what is refused, where the simulation goes on; None where it is raised.
         went_on: Whether something was refused and gone on from.
+        watch_backward: Looks at every backward that the program calls; None where nobody does.
         places: Where the user's code was.
         places_of_plain: Where the devices of plain tensors were decided; simulated ones carry that.
     """
@@ -88,6 +91,7 @@ class Simulation:
     streams: dict[int, torch.Generator] = field(default_factory=dict)
     note: Note | None = None
     went_on: bool = False
+    watch_backward: WatchBackward | None = None
     places: Places = field(default_factory=Places)
     places_of_plain: Table = field(default_factory=Table)
 

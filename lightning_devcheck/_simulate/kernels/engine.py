@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import chain, repeat
 from typing import Any
 
@@ -13,10 +14,16 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.overrides import TorchFunctionMode
 
 from lightning_devcheck._simulate.arguments import Function
-from lightning_devcheck._simulate.compat import ENGINE, FUNCTION_NODE, run_backward, unwrapped
+from lightning_devcheck._simulate.compat import (
+    ENGINE,
+    FUNCTION_NODE,
+    gives_leaves_gradients,
+    run_backward,
+    unwrapped,
+)
 from lightning_devcheck._simulate.going_on import bring_gradients_home, refuse
 from lightning_devcheck._simulate.patch import Change
-from lightning_devcheck._simulate.state import running
+from lightning_devcheck._simulate.state import Here, Simulation, running
 from lightning_devcheck._simulate.tensor.simulated import Move, device_at, index_below
 
 # how torch names the type of a tensor on `meta` in its messages: in C++, and in Python
@@ -53,24 +60,41 @@ def _packing(mode: TorchFunctionMode, original: Function) -> Function:
 def _engine(mode: TorchFunctionMode, run_backward: Function) -> Function:
     """The engine's entry with the mode on, the given gradients checked, and errors in CUDA's words."""
 
-    def call(roots: Sequence[Any], gradients: Sequence[Any], *args: object, **kwargs: object) -> Any:
+    def run_engine(roots: Sequence[Any], gradients: Sequence[Any], *args: object, **kwargs: object) -> Any:
         places = [index_below(root) if isinstance(root, torch.Tensor) else None for root in roots]
         checked = _check("", zip(roots, places, gradients, strict=False))
         simulation = running()
-        before, simulation.here.backward = simulation.here.backward, True
         try:
-            with mode:
+            with _watching(simulation, roots, kwargs), _on_the_way_back(simulation.here), mode:
                 out = run_backward(roots, tuple(checked), *args, **kwargs)
         except RuntimeError as error:
             _translate(error)
             raise
-        finally:
-            simulation.here.backward = before
         if simulation.went_on:
             bring_gradients_home([root for root in roots if isinstance(root, torch.Tensor)])
         return out
 
-    return call
+    return run_engine
+
+
+def _watching(
+    simulation: Simulation, roots: Sequence[Any], options: Mapping[str, Any]
+) -> AbstractContextManager[None]:
+    """Have the program's backward looked at; one inside of another is a checkpoint's, not the program's."""
+    watch = simulation.watch_backward
+    if watch is None or simulation.here.backward:
+        return nullcontext()
+    return watch(roots, gives_leaves_gradients(options))
+
+
+@contextmanager
+def _on_the_way_back(here: Here) -> Iterator[None]:
+    """Know in this thread that autograd is on its way back."""
+    before, here.backward = here.backward, True
+    try:
+        yield
+    finally:
+        here.backward = before
 
 
 def _translate(error: RuntimeError) -> None:
