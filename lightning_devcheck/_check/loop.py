@@ -282,7 +282,7 @@ def _expected(graph: GraphRecord) -> Expectation:
     """Expect what is trained: on its devices, and where one of these is no CPU, not on that."""
     devices = {leaf.device for leaf in graph.leaves if leaf.registered and leaf.device.type != "meta"}
     others = devices - {CPU}
-    reasons = ()
+    reasons: tuple[str, ...] = ()
     if len(others) > 1:
         reasons = (f"the parameters are on {len(others)} devices: taken as model parallel, each of them is right",)
     return Expectation(frozenset(others or devices), not_checked=reasons)
@@ -293,7 +293,7 @@ def _evidence(
     expectation: Expectation,
     unoptimized: Iterable[str] | Set[int],
     origins: Mapping[str, Origin],
-    **lines: Origin | None,
+    **lines: Any,
 ) -> Evidence:
     left_out = set(map(str, unoptimized))
     trained = [leaf for leaf in graph.leaves if leaf.registered]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import functools
+import inspect
 import itertools
 import linecache
+import sys
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -28,6 +30,8 @@ from lightning_devcheck._source.files import (
 from lightning_devcheck._source.statements import parse_text
 
 MAX_FRAMES = 200
+# to the dictionary of a frame's variables: the frame's, the variable that is asked about, and the question's own
+OWN_REFERENCES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,16 +187,31 @@ def _read(entry: types.TracebackType) -> Frame:
 
 
 def _of(frame: types.FrameType, lineno: int | None, instruction: int) -> Frame:
-    code, local = frame.f_code, frame.f_locals
-    plain = type(local) is dict or type(local).__module__ == "builtins"  # exec takes any mapping
+    code = frame.f_code
     return Frame(
         filename=code.co_filename,
         lineno=lineno or code.co_firstlineno,
         code=code,
-        names=dict(local) if plain else {},
+        names=_variables(frame),
         globals=frame.f_globals,
         position=_position(code, instruction),
     )
+
+
+def _variables(frame: types.FrameType) -> dict[str, Any]:
+    """The local variables of a frame.
+
+    Until Python 3.13 a function's frame keeps the dictionary that it gives away, and with it what the variables held,
+    whatever becomes of them; so it is emptied, unless it is the program's as well (``options = locals()``).
+    """
+    local = frame.f_locals
+    if type(local) is not dict and type(local).__module__ != "builtins":
+        return {}  # exec takes any mapping
+    names = dict(local)
+    is_copy = type(local) is dict and bool(frame.f_code.co_flags & inspect.CO_OPTIMIZED)
+    if is_copy and sys.getrefcount(local) == OWN_REFERENCES:
+        local.clear()
+    return names
 
 
 def _position(code: types.CodeType, instruction: int) -> Position:

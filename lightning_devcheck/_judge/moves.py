@@ -108,4 +108,7 @@ def to_host(case: Case) -> tuple[str, str] | None:
     if kept is None:
         return None
     line = with_device_argument(kept, is_factory)
+    target, _, value = line.partition(" = ")
+    if target == value:
+        line = f"leave this line out; what is logged is {target}.detach()"
     return "This line copies it to the CPU: a hidden copy and a wait in every step.", line

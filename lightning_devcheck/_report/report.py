@@ -171,11 +171,21 @@ def _one_for_each_cause(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def _follows(finding: Finding, other: Finding) -> bool:
-    """Whether a finding follows from another one, not only says it of another rank."""
-    if other.decided is None or (finding.rule, finding.name) == (other.rule, other.name):
+    """Whether a finding follows from another one, or says it again, not only of another rank."""
+    if (finding.rule, finding.name) == (other.rule, other.name):
+        return _is_again(finding, other)
+    if other.decided is None:
         return False
     if finding.severity == "note" and finding.name == other.name:
         return True
     if finding.origin == other.origin and finding.fix == other.fix:
         return True
     return other.decided.meets(finding.decided) or other.decided.meets(finding.origin)
+
+
+def _is_again(finding: Finding, other: Finding) -> bool:
+    """Whether two findings of one name are of one thing in one process, which two have seen."""
+    if (finding.device, finding.global_rank) != (other.device, other.global_rank):
+        return False
+    made, known = finding.decided or finding.origin, other.decided or other.origin
+    return made is not None and made.meets(known)

@@ -90,17 +90,18 @@ class BackwardWatch:
     def _look(self, roots: Sequence[Any], *, trains: bool) -> AbstractContextManager[None]:
         if self._process != os.getpid():
             self._start()
-        told, step_of = self._told or (None, None)
+        told, step_of = self._told or (0, None)
         is_told = told in map(id, roots)
         if is_told:
             self._told = None
         tensors = [root for root in roots if isinstance(root, torch.Tensor) and not is_transformed(root)]
         if is_told:
             tensors = [root for root in tensors if not root.requires_grad]
-        line = self._line(running().places.here()) if tensors else None
+        frame = _own_frame()
+        line = self._line(running().places.here(frame)) if tensors else None
         if line is None or line.looks >= MAX_BATCH:
             return nullcontext()
-        self._inspect(tensors, line, trains=trains, step_of=step_of if is_told else None)
+        self._inspect(tensors, line, frame, trains=trains, step_of=step_of if is_told else None)
         line.looks += 1
         if all(root.requires_grad for root in tensors):
             return nullcontext()
@@ -113,8 +114,10 @@ class BackwardWatch:
             return None
         return self._lines.setdefault(place, Line())
 
-    def _inspect(self, tensors: Sequence[torch.Tensor], line: Line, *, trains: bool, step_of: type | None) -> None:
-        frame, optimized = _own_frame(), self._optimized()
+    def _inspect(
+        self, tensors: Sequence[torch.Tensor], line: Line, frame: FrameType, *, trains: bool, step_of: type | None
+    ) -> None:
+        optimized = self._optimized()
         self._add(Report(checked={"backwards": 1}))
         for number, tensor in enumerate(tensors):
             report, devices = inspect_loop(tensor, number, line, frame, optimized, trains=trains, step_of=step_of)
@@ -137,23 +140,32 @@ class BackwardWatch:
         """Know an optimizer, for as long as it lives."""
         self._optimizers[optimizer] = running().places.here()
 
-    def _compare(self, loss: torch.Tensor, device: torch.device, frame: FrameType | None) -> None:
-        """Compare where this process trains with where those of lower rank do, which have left word."""
+    def _compare(self, loss: torch.Tensor, device: torch.device, frame: FrameType) -> None:
+        """Compare where this process trains with where the others do, which leave word."""
         rank, count = _rank(), _world_size()
-        if count < 2 or device.type != "cuda" or running().devices < min(count, _local_count(count)):
+        if count < 2 or device.type != "cuda" or running().devices < _local_count(count):
             return
         # a launcher may show each process a device of its own, which is number 0 to it
-        mine = [str(device), os.environ.get("CUDA_VISIBLE_DEVICES")]
-        (self._folder / f"trains-{rank}").write_text(json.dumps(mine), encoding="utf-8")
-        for other in range(rank):
+        mine = json.dumps([str(device), os.environ.get("CUDA_VISIBLE_DEVICES")])
+        (self._folder / f"trains-{rank}").write_text(mine, encoding="utf-8")
+        for other in range(count):
             word = self._folder / f"trains-{other}"
-            text = word.read_text(encoding="utf-8") if word.exists() else ""
-            if text == json.dumps(mine):
+            if other == rank or not word.exists() or word.read_text(encoding="utf-8") != mine:
+                continue
+            first, last = sorted((rank, other))
+            if self._claim(f"shared-{last}"):
                 name, origin = name_of_trained(frame, loss)
-                local = int(os.environ.get("LOCAL_RANK", rank))
-                finding = judge_shared(name, str(device), f"cuda:{local}", other, origin)
-                self._add(Report((finding,)))
-                return
+                expected = f"cuda:{last % _local_count(count)}"
+                finding = judge_shared(name, str(device), expected, first, origin)
+                self._add(Report((dataclasses.replace(finding, global_rank=last),)))
+
+    def _claim(self, name: str) -> bool:
+        """Be the one process that says something; False where another one was faster."""
+        try:
+            (self._folder / name).touch(exist_ok=False)
+        except FileExistsError:
+            return False
+        return True
 
     def _add(self, report: Report) -> None:
         """Add to what was found; the same again is counted."""
@@ -162,7 +174,8 @@ class BackwardWatch:
             first = self._found.get(key)
             if first is None:
                 made = finding.decided or finding.origin
-                first = dataclasses.replace(finding, decided=made, global_rank=_rank(), count=0)
+                rank = finding.global_rank or _rank()
+                first = dataclasses.replace(finding, decided=made, global_rank=rank, count=0)
             self._found[key] = dataclasses.replace(first, count=first.count + 1)
         checked = dict(self._report.checked)
         for name, value in report.checked.items():
@@ -189,7 +202,7 @@ def _local_count(count: int) -> int:
     return int(os.environ.get("LOCAL_WORLD_SIZE", count))
 
 
-def _own_frame() -> FrameType | None:
+def _own_frame() -> FrameType:
     """The innermost running frame of the program's own; of a library where there is none."""
     frame = sys._getframe(1)
     found: FrameType | None = frame

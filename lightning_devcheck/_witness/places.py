@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import os
 import sys
-from types import CodeType
+from types import CodeType, FrameType
 
 from lightning_devcheck._report.records import Origin
 from lightning_devcheck._source.files import UNKNOWN, is_framework, is_host, is_installed, line_of
@@ -15,6 +16,9 @@ Place = tuple[int, ...]
 NOWHERE: Place = ()
 FRAMES = 3
 FRAMEWORK, USER, HOST = range(3)
+OWN = os.path.dirname(os.path.dirname(__file__)) + os.sep
+# of our own: what runs inside of a backward is not what the line that calls it computes
+ENGINE = "run_engine"
 
 
 class Places:
@@ -30,9 +34,14 @@ class Places:
         self._places: dict[Place, Place] = {}
         self._lines: dict[Place, Origin | None] = {}
 
-    def here(self) -> Place:
-        """Find the place of the user's that is running, below Lightning's own frames."""
-        frame = sys._getframe(1)
+    def here(self, frame: FrameType | None = None) -> Place:
+        """Find the place of the user's that is running, below Lightning's own frames and autograd's.
+
+        Args:
+            frame: The innermost frame; None takes the caller's.
+        """
+        if frame is None:
+            frame = sys._getframe(1)
         place: Place = NOWHERE
         kinds = self._kinds
         while frame is not None and len(place) < 2 * FRAMES:
@@ -44,7 +53,7 @@ class Places:
                 break
             if kind == USER:
                 place += (id(code), frame.f_lasti)
-            frame = frame.f_back  # type: ignore[assignment]
+            frame = frame.f_back
         return self._places.setdefault(place, place)
 
     def line(self, place: Place) -> Origin | None:
@@ -60,7 +69,8 @@ class Places:
     def _kind_of(self, code: CodeType) -> int:
         filename = code.co_filename
         kind = USER
-        if is_host(filename):
+        is_engine = code.co_name == ENGINE and filename.startswith(OWN)
+        if is_host(filename) or is_engine:
             kind = HOST
         elif is_framework(filename):
             kind = FRAMEWORK
