@@ -19,8 +19,9 @@ import torch
 import torch.distributed as dist
 
 from lightning_devcheck._check.check import MAX_BATCH
-from lightning_devcheck._check.loop import Line, inspect_loop, name_of_trained
+from lightning_devcheck._check.loop import Line, Look, name_of_trained
 from lightning_devcheck._compat import is_transformed, no_torch_function
+from lightning_devcheck._explain.program import Program
 from lightning_devcheck._judge.loop import judge_shared
 from lightning_devcheck._report.records import Finding, Origin
 from lightning_devcheck._report.report import Report
@@ -28,7 +29,7 @@ from lightning_devcheck._run.spool import save
 from lightning_devcheck._simulate.patch import Change, Patches
 from lightning_devcheck._simulate.state import active, running
 from lightning_devcheck._source.files import is_installed
-from lightning_devcheck._witness.places import NOWHERE, Place
+from lightning_devcheck._witness.places import Place
 
 # of a program that makes its code as it runs
 MAX_LINES = 1_000
@@ -43,37 +44,42 @@ class BackwardWatch:
 
     Args:
         folder: Where reports are saved.
+
+    Attributes:
+        has_cut: Whether torch refused a loss, which has no graph.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._optimizers: weakref.WeakKeyDictionary[Any, Place] = weakref.WeakKeyDictionary()
+        self._optimizers: weakref.WeakKeyDictionary[Any, Place]
+        self._optimizers = weakref.WeakKeyDictionary()
         self._start()
 
     def _start(self) -> None:
-        """Begin, also anew in a process that was forked: what its parent has found, that says."""
         self._process = os.getpid()
         self._lines: dict[Place, Line] = {}
         self._found: dict[tuple[str, str, str], Finding] = {}
-        self._report = Report()
+        self._checked: dict[str, float] = {}
+        self._not_checked: dict[str, None] = {}
         self._name = ""
-        self._told: tuple[int, type | None] | None = None
-        self._has_cut = False
+        self._told: tuple[int, type | None] = (0, None)
         self._faulty = False
+        self.has_cut = False
+
+    def _begin_in_fork(self) -> None:
+        """Begin anew in a process that was forked: what its parent has found, that says."""
+        if self._process != os.getpid():
+            self._start()
 
     def tell(self, loss: torch.Tensor, step_of: type | None) -> None:
         """Know that a Trainer is about to go back from a loss, and that its check has looked at that.
 
         Args:
             loss: The loss.
-            step_of: The class whose ``training_step`` returned it; None where that called backward itself.
+            step_of: The class whose ``training_step`` returned it; None where that calls backward.
         """
-        self._told = id(loss), step_of
-
-    @property
-    def has_cut(self) -> bool:
-        """Whether torch refused a loss, which has no graph."""
-        return self._has_cut
+        self._begin_in_fork()
+        self._told = (id(loss), step_of)
 
     def __call__(self, roots: Sequence[Any], gives_leaves_gradients: bool) -> AbstractContextManager[None]:
         """Look at what a backward begins with."""
@@ -88,76 +94,85 @@ class BackwardWatch:
         return nullcontext()
 
     def _look(self, roots: Sequence[Any], *, trains: bool) -> AbstractContextManager[None]:
-        if self._process != os.getpid():
-            self._start()
-        told, step_of = self._told or (0, None)
-        is_told = told in map(id, roots)
-        if is_told:
-            self._told = None
-        tensors = [root for root in roots if isinstance(root, torch.Tensor) and not is_transformed(root)]
-        if is_told:
-            tensors = [root for root in tensors if not root.requires_grad]
+        self._begin_in_fork()
+        tensors = [root for root in roots if isinstance(root, torch.Tensor)]
+        cut = [tensor for tensor in tensors if not tensor.requires_grad]
+        step_of = None
+        told, owner = self._told
+        if told in map(id, tensors):
+            # looked at by a `DeviceCheck`, which can't know that torch is about to refuse it
+            tensors, step_of = cut, owner
+            self._told = (0, None)
+        tensors = [tensor for tensor in tensors if not is_transformed(tensor)]
+        if not tensors:
+            return nullcontext()
         frame = _own_frame()
-        line = self._line(running().places.here(frame)) if tensors else None
-        if line is None or line.looks >= MAX_BATCH:
+        line = self._line(running().places.here(frame))
+        if line.looks >= MAX_BATCH and not cut:
             return nullcontext()
-        self._inspect(tensors, line, frame, trains=trains, step_of=step_of if is_told else None)
-        line.looks += 1
-        if all(root.requires_grad for root in tensors):
-            return nullcontext()
-        self._has_cut = True
-        return _explained()
-
-    def _line(self, place: Place) -> Line | None:
-        """What is known of the line that calls; None where there are too many."""
-        if place not in self._lines and len(self._lines) >= MAX_LINES:
-            return None
-        return self._lines.setdefault(place, Line())
-
-    def _inspect(
-        self, tensors: Sequence[torch.Tensor], line: Line, frame: FrameType, *, trains: bool, step_of: type | None
-    ) -> None:
         optimized = self._optimized()
         self._add(Report(checked={"backwards": 1}))
         for number, tensor in enumerate(tensors):
-            report, devices = inspect_loop(tensor, number, line, frame, optimized, trains=trains, step_of=step_of)
+            program = Program(frame, number, step_of)
+            report, devices = Look(tensor, line, program, optimized, trains).inspect()
             self._add(report)
             if len(devices) == 1 and trains:
-                self._compare(tensor, next(iter(devices)), frame)
+                self._compare(tensor, str(*devices), program)
+        line.looks += 1
         self.save()
+        if not cut:
+            return nullcontext()
+        self.has_cut = True
+        return _explained()
+
+    def _line(self, place: Place) -> Line:
+        """Find what is known of the line that calls; where there are too many, one that is done."""
+        if place not in self._lines and len(self._lines) >= MAX_LINES:
+            return Line(looks=MAX_BATCH)
+        return self._lines.setdefault(place, Line())
 
     def _optimized(self) -> dict[int, Origin | None]:
         """The line that made the optimizer which holds a tensor, by the tensor's id."""
         found: dict[int, Origin | None] = {}
         places = running().places
         for optimizer, place in list(self._optimizers.items()):
-            line = places.line(place) if place != NOWHERE else None
+            line = places.line(place)
             for group in getattr(optimizer, "param_groups", ()):
-                found.update(dict.fromkeys(map(id, group["params"]), line))
+                keys = map(id, group["params"])
+                found.update(dict.fromkeys(keys, line))
         return found
 
     def made(self, optimizer: Any) -> None:
         """Know an optimizer, for as long as it lives."""
         self._optimizers[optimizer] = running().places.here()
 
-    def _compare(self, loss: torch.Tensor, device: torch.device, frame: FrameType) -> None:
+    def _compare(self, loss: torch.Tensor, device: str, program: Program) -> None:
         """Compare where this process trains with where the others do, which leave word."""
         rank, count = _rank(), _world_size()
-        if count < 2 or device.type != "cuda" or running().devices < _local_count(count):
+        local = int(os.environ.get("LOCAL_WORLD_SIZE", count))
+        if count < 2 or not device.startswith("cuda") or running().devices < local:
             return
         # a launcher may show each process a device of its own, which is number 0 to it
-        mine = json.dumps([str(device), os.environ.get("CUDA_VISIBLE_DEVICES")])
+        mine = json.dumps([device, os.environ.get("CUDA_VISIBLE_DEVICES")])
         (self._folder / f"trains-{rank}").write_text(mine, encoding="utf-8")
         for other in range(count):
-            word = self._folder / f"trains-{other}"
-            if other == rank or not word.exists() or word.read_text(encoding="utf-8") != mine:
+            if other == rank or self._word_of(other) != mine:
                 continue
             first, last = sorted((rank, other))
-            if self._claim(f"shared-{last}"):
-                name, origin = name_of_trained(frame, loss)
-                expected = f"cuda:{last % _local_count(count)}"
-                finding = judge_shared(name, str(device), expected, first, origin)
-                self._add(Report((dataclasses.replace(finding, global_rank=last),)))
+            if not self._claim(f"shared-{last}"):
+                continue
+            name, origin = name_of_trained(loss, program)
+            expected = f"cuda:{last % local}"
+            finding = judge_shared(name, device, expected, first, origin)
+            finding = dataclasses.replace(finding, global_rank=last)
+            self._add(Report((finding,)))
+
+    def _word_of(self, rank: int) -> str:
+        """What another process has left; empty where it has not come so far."""
+        try:
+            return (self._folder / f"trains-{rank}").read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return ""
 
     def _claim(self, name: str) -> bool:
         """Be the one process that says something; False where another one was faster."""
@@ -171,35 +186,34 @@ class BackwardWatch:
         """Add to what was found; the same again is counted."""
         for finding in report.findings:
             key = (finding.rule, finding.name, finding.device)
-            first = self._found.get(key)
-            if first is None:
+            if key not in self._found:
                 made = finding.decided or finding.origin
                 rank = finding.global_rank or _rank()
-                first = dataclasses.replace(finding, decided=made, global_rank=rank, count=0)
-            self._found[key] = dataclasses.replace(first, count=first.count + 1)
-        checked = dict(self._report.checked)
+                new = dataclasses.replace(finding, decided=made, global_rank=rank, count=0)
+                self._found[key] = new
+            known = self._found[key]
+            self._found[key] = dataclasses.replace(known, count=known.count + 1)
         for name, value in report.checked.items():
-            checked[name] = checked.get(name, 0) + value
-        reasons = dict.fromkeys((*self._report.not_checked, *report.not_checked))
-        self._report = Report((), checked, tuple(reasons))
+            self._checked[name] = self._checked.get(name, 0) + value
+        self._not_checked.update(dict.fromkeys(report.not_checked))
 
     def save(self) -> None:
         """Save what was found and looked at until now, in place of what was saved before."""
-        report = dataclasses.replace(self._report, findings=tuple(self._found.values()), world_size=_world_size())
+        findings = tuple(self._found.values())
+        report = Report(findings, self._checked, tuple(self._not_checked), _world_size())
         self._name = save(report, self._folder, self._name)
 
 
+def _has_group() -> bool:
+    return dist.is_available() and dist.is_initialized()
+
+
 def _rank() -> int:
-    return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
+    return dist.get_rank() if _has_group() else 0
 
 
 def _world_size() -> int:
-    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
-
-
-def _local_count(count: int) -> int:
-    """How many processes of the run are on this machine."""
-    return int(os.environ.get("LOCAL_WORLD_SIZE", count))
+    return dist.get_world_size() if _has_group() else 1
 
 
 def _own_frame() -> FrameType:
