@@ -58,7 +58,7 @@ class Parts(Clean):
 
     def training_step(self, batch, batch_idx):
         part = self.weight()
-        return F.mse_loss(self.net(batch), batch) + (batch * part).mean()
+        return F.mse_loss(self.net(batch), batch) + (batch[:1] * part).mean()
 
 
 def model_of(make, typed):

@@ -1,4 +1,4 @@
-"""Look at a backward that a program calls by itself: what is trained there is told by the leaves."""
+"""Look at a backward that a program calls by itself: the leaves tell what is trained there."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Line:
 
     Attributes:
         looks: How often it was looked at.
-        versions: How often each parameter that no optimizer holds had been changed when it was first
+        versions: How often each parameter in no optimizer had been changed when it was first
             seen, by its id.
     """
 
@@ -77,7 +77,8 @@ class Look:
         checked["graph_nodes"] = graph.num_nodes
         checked["seconds"] = perf_counter() - start
         not_checked = (*graph.not_checked, *expectation.not_checked)
-        return Report(tuple(findings), checked, not_checked), expectation.devices
+        report = Report(tuple(findings), checked, not_checked)
+        return report, expectation.devices
 
     def _cut(self, graph: GraphRecord) -> Iterator[Finding]:
         """Judge a tensor that no graph leads to."""
@@ -98,13 +99,18 @@ class Look:
         def by_name(leaf: torch.Tensor) -> tuple[str, bool]:
             key = id(leaf)
             place = known.get(key)
-            is_forgotten = place is not None and not place.is_registered and key in seen.left_out
-            return names[key], seen.leaves[key] and not is_forgotten
+            if place is not None and not place.is_registered and key in seen.left_out:
+                return names[key], False
+            return names[key], seen.leaves[key]
 
         graph = record_graph(self.loss, by_name)
-        origins = {leaf.name: leaf.decided for leaf in graph.leaves if leaf.decided is not None}
-        made = {names[key]: place.origin for key, place in known.items()}
-        origins |= {name: origin for name, origin in made.items() if origin is not None}
+        origins: dict[str, Origin] = {}
+        for leaf in graph.leaves:
+            if leaf.decided is not None:
+                origins[leaf.name] = leaf.decided
+        for key, place in known.items():
+            if place.origin is not None:
+                origins[names[key]] = place.origin
         left_out = {names[key] for key in seen.left_out}
         lines = {"optimizer_line": seen.optimizer_line}
         lines["loss_line"] = graph.loss.decided or self.program.line_of(self.loss)
@@ -147,7 +153,7 @@ class _Seen:
         return str(key), is_trained
 
     def _is_unchanged(self, leaf: torch.Tensor) -> bool:
-        """Whether a parameter is as it was at an earlier call of this line: by then it had its chance."""
+        """Whether a parameter is as it was at an earlier call: by then it had its chance."""
         line = self._look.line
         version = leaf._version
         first = line.versions.setdefault(id(leaf), version)
@@ -155,14 +161,14 @@ class _Seen:
 
     @property
     def left_out(self) -> frozenset[int]:
-        """The ids of the parameters that no optimizer holds, where one holds others of the graph."""
+        """The parameters that no optimizer holds, by id, where one holds others of the graph."""
         if not self._look.trains or not self._meets_optimizer:
             return frozenset()
         return frozenset(self._unchanged)
 
 
 def name_of_trained(loss: torch.Tensor, program: Program) -> tuple[str, Origin | None]:
-    """Name what a loss trains by the variable that holds it, with the line that decided its device."""
+    """Name what a loss trains by its variable, with the line that decided its device."""
     first: list[torch.Tensor] = []
 
     def collect(leaf: torch.Tensor) -> tuple[str, bool]:
@@ -171,10 +177,12 @@ def name_of_trained(loss: torch.Tensor, program: Program) -> tuple[str, Origin |
 
     graph = record_graph(loss, collect)
     line = next((leaf.decided for leaf in graph.leaves if leaf.decided), None)
-    for known in program.names({id(first[0])}).values():
-        # all of it is there, not this leaf alone
-        return known.name.rpartition(".")[0].partition("[")[0] or known.name, line
-    return "the model", line
+    found = program.names({id(first[0])})
+    known = next(iter(found.values()), Known("the model"))
+    # all of it is there, not this leaf alone
+    owner = known.name.rpartition(".")[0]
+    owner = owner.partition("[")[0]
+    return owner or known.name, line
 
 
 def _names(known: Mapping[int, Known], leaves: Mapping[int, bool]) -> dict[int, str]:
@@ -187,7 +195,9 @@ def _names(known: Mapping[int, Known], leaves: Mapping[int, bool]) -> dict[int, 
             continue
         unnamed += 1
         kind = "a parameter" if is_trained else "a leaf tensor"
-        names[key] = f"{kind} ({unnamed})" if unnamed > 1 else kind
+        names[key] = kind
+        if unnamed > 1:
+            names[key] += f" ({unnamed})"
     return names
 
 
@@ -197,13 +207,19 @@ def _expected(graph: GraphRecord) -> Expectation:
     devices = {device for device in trained if device.type != "meta"}
     others = devices - {CPU}
     if len(others) < 2:
-        return Expectation(frozenset(others or devices))
+        only = others or devices
+        return Expectation(frozenset(only))
     reason = f"the parameters are on {len(others)} devices: "
     reason += "taken as model parallel, each of them is right"
     return Expectation(frozenset(others), not_checked=(reason,))
 
 
-def _evidence(graph: GraphRecord, expectation: Expectation, left_out: Collection[str], **known: Any) -> Evidence:
+def _evidence(
+    graph: GraphRecord,
+    expectation: Expectation,
+    left_out: Collection[str],
+    **known: Any,
+) -> Evidence:
     """What the judge is asked about, where these parameters are in no optimizer."""
     trained = [leaf for leaf in graph.leaves if leaf.registered]
     known["strict"] = False

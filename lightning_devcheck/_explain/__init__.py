@@ -21,7 +21,7 @@ from lightning_devcheck._explain.scene import Scene
 from lightning_devcheck._judge.culprit import Culprit, judge_culprit
 from lightning_devcheck._observe.inert import is_a, is_module
 from lightning_devcheck._report.errors import DeviceMismatchError
-from lightning_devcheck._report.records import Finding, Origin
+from lightning_devcheck._report.records import Finding
 from lightning_devcheck._report.report import Report
 from lightning_devcheck._source.files import is_host
 from lightning_devcheck._source.queries import class_source

@@ -62,7 +62,7 @@ class Program:
         return sorted(frames, key=lambda frame: is_installed(frame.filename))
 
     def names(self, wanted: Set[int]) -> dict[int, Known]:
-        """Find tensors in the program's variables, by their ids: the shortest name of the innermost frame."""
+        """Find tensors in the program's variables, by id: the shortest of the innermost names."""
         found: dict[int, Known] = {}
         for frame in self.frames():
             for variables in (frame.names, frame.globals):
@@ -74,7 +74,11 @@ class Program:
                     found[key] = min(best, known, key=lambda one: len(one.name))
         return found
 
-    def _in_variables(self, variables: Mapping[str, Any], wanted: Set[int]) -> Iterator[tuple[int, Known]]:
+    def _in_variables(
+        self,
+        variables: Mapping[str, Any],
+        wanted: Set[int],
+    ) -> Iterator[tuple[int, Known]]:
         seen: set[int] = set()
         for variable, value in list(variables.items()):
             # an optimizer holds everything, under names that nobody uses
@@ -86,7 +90,12 @@ class Program:
                 elif id(held) in wanted and "param_groups" not in name:
                     yield id(held), Known(name)
 
-    def _in_module(self, name: str, module: torch.nn.Module, wanted: Set[int]) -> Iterator[tuple[int, Known]]:
+    def _in_module(
+        self,
+        name: str,
+        module: torch.nn.Module,
+        wanted: Set[int],
+    ) -> Iterator[tuple[int, Known]]:
         for typed, tensor in tensors_of(module, name):
             if id(tensor) in wanted:
                 self._module = self._module or module
@@ -113,7 +122,7 @@ class Program:
         return name, made_at(given, frames[0])
 
     def _given(self, frame: Frame) -> ast.expr | None:
-        """What a call differentiates: of a tensor's own method what has it, else the first argument."""
+        """What a call differentiates: what has a tensor's method, else the first argument."""
         call = frame.failing()
         if not isinstance(call, ast.Call):
             return None
@@ -122,7 +131,7 @@ class Program:
             is_given = bool(call.args) or _named_argument(call) is not None
             if not is_given or _is_tensor(function.value, frame):
                 return function.value
-        first = call.args[0] if call.args else _named_argument(call)
+        first = next(iter(call.args), _named_argument(call))
         if not isinstance(first, (ast.List, ast.Tuple)):
             return first
         if self._number >= len(first.elts):
@@ -132,7 +141,9 @@ class Program:
     def line_of(self, tensor: torch.Tensor) -> Origin | None:
         """Find the line that made a tensor which a variable holds."""
         known = self._caller().history(tensor, None)
-        return None if known is None else known.origin
+        if known is None:
+            return None
+        return known.origin
 
     def calling_line(self) -> Origin | None:
         """Find the line that calls backward; None where a Trainer does."""
@@ -164,7 +175,7 @@ def _named_argument(call: ast.Call) -> ast.expr | None:
 
 
 def _is_tensor(owner: ast.expr, frame: Frame) -> bool:
-    """Whether what has a method ``backward`` is a tensor, not ``torch.autograd``, Fabric or an accelerator."""
+    """Whether what has a method ``backward`` is a tensor, not Fabric or an accelerator."""
     if isinstance(owner, ast.Name):
         return is_a(frame.lookup(owner.id), torch.Tensor)
     if not isinstance(owner, ast.Attribute):

@@ -16,7 +16,7 @@ from lightning_devcheck._source.files import origin_at
 
 
 def made_at(expression: ast.expr, frame: Frame) -> Origin | None:
-    """Find the line that made what an expression of a frame gives; None where no variable or function tells."""
+    """Find the line that made what an expression of a frame gives; None where nothing tells."""
     origin = None
     for _ in range(MAX_DEPTH):
         if isinstance(expression, ast.Name):
@@ -28,7 +28,7 @@ def made_at(expression: ast.expr, frame: Frame) -> Origin | None:
                 return origin
             expression = binding.value
         function, owner = _called(expression, frame)
-        results = [] if function is None else returned(function)
+        results = _returned(function)
         if function is None or not results:
             return origin
         expression = _loss_in(results[-1])
@@ -46,12 +46,18 @@ def made_by_method(owner: type, method: str, outer: Frame) -> Origin | None:
         outer: A frame that led to the call.
     """
     function = method_of(owner, method)
-    results = [] if function is None else returned(function)
+    results = _returned(function)
     if function is None or not results:
         return None
     expression = _loss_in(results[-1])
     inner = frame_inside(function, MISSING, outer, expression)
     return made_at(expression, inner) or origin_at(inner.filename, expression, method)
+
+
+def _returned(function: types.FunctionType | None) -> list[ast.expr]:
+    if function is None:
+        return []
+    return returned(function)
 
 
 def _called(expression: ast.expr, frame: Frame) -> tuple[types.FunctionType | None, Any]:

@@ -56,7 +56,8 @@ def is_sibling(device: object, others: Iterable[torch.device | None]) -> bool:
     """Whether a device is of the kind of another one but of another index: another process's."""
     if not isinstance(device, torch.device):
         return False
-    return any(other is not None and device.type == other.type and device.index != other.index for other in others)
+    alike = [other for other in others if other is not None and other.type == device.type]
+    return any(other.index != device.index for other in alike)
 
 
 def spell_devices(devices: Iterable[torch.device]) -> str:

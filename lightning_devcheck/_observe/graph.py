@@ -127,7 +127,8 @@ def record_tensor(
         shape = tuple(tensor.shape)
     own = registered, isinstance(tensor, torch.nn.Parameter)
     decided = decided_line(tensor)
-    return TensorRecord(name, device_of(tensor), tensor.dtype, shape, *own, trace, operator, decided)
+    device = device_of(tensor)
+    return TensorRecord(name, device, tensor.dtype, shape, *own, trace, operator, decided)
 
 
 def trace_of(node: Any) -> tuple[Origin, ...]:
@@ -191,7 +192,7 @@ def _crossings_at(node: Any, users: Users) -> Iterator[Crossing]:
 
 
 def _strays(leaf: TensorRecord, user: Any) -> bool:
-    """Whether the operator that took a leaf worked on a device of another kind, and did not move it."""
+    """Whether the operator that took a leaf worked on another kind of device, and moved nothing."""
     if _may_move(type(user)):
         return False
     worked_on = _result_device(user)

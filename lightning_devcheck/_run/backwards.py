@@ -40,7 +40,7 @@ log = logging.getLogger("lightning_devcheck")
 
 
 class BackwardWatch:
-    """Is told of every backward in a simulation; looks at the first few of each line, and keeps no tensor.
+    """Is told of every backward in a simulation; looks at the first few calls of each line.
 
     Args:
         folder: Where reports are saved.
@@ -72,7 +72,7 @@ class BackwardWatch:
             self._start()
 
     def tell(self, loss: torch.Tensor, step_of: type | None) -> None:
-        """Know that a Trainer is about to go back from a loss, and that its check has looked at that.
+        """Know that a Trainer goes back from a loss next, and that its check has looked at that.
 
         Args:
             loss: The loss.
@@ -81,7 +81,11 @@ class BackwardWatch:
         self._begin_in_fork()
         self._told = (id(loss), step_of)
 
-    def __call__(self, roots: Sequence[Any], gives_leaves_gradients: bool) -> AbstractContextManager[None]:
+    def __call__(
+        self,
+        roots: Sequence[Any],
+        gives_leaves_gradients: bool,
+    ) -> AbstractContextManager[None]:
         """Look at what a backward begins with."""
         try:
             with no_torch_function():

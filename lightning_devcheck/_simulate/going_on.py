@@ -73,8 +73,8 @@ def refuse(
 def home_of(operands: Sequence[torch.Tensor]) -> int:
     """Find the device where operands on several devices belong.
 
-    It is the one that the process has chosen, as a Trainer does; else that of what is trained, where
-    this is one; else the process's own, else the first.
+    It is the one that the process has chosen, as a Trainer does; else that of what is trained,
+    where this is one; else the process's own, else the first.
     """
     here = running().here
     simulated = [index for index in map(index_of, operands) if index is not None]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import os
 import sys
+from pathlib import Path
 from types import CodeType, FrameType
 
 from lightning_devcheck._report.records import Origin
@@ -16,7 +16,7 @@ Place = tuple[int, ...]
 NOWHERE: Place = ()
 FRAMES = 3
 FRAMEWORK, USER, HOST = range(3)
-OWN = os.path.dirname(os.path.dirname(__file__)) + os.sep
+OWN = str(Path(__file__).parents[1])
 # of our own: what runs inside of a backward is not what the line that calls it computes
 ENGINE = "run_engine"
 
@@ -35,7 +35,7 @@ class Places:
         self._lines: dict[Place, Origin | None] = {}
 
     def here(self, frame: FrameType | None = None) -> Place:
-        """Find the place of the user's that is running, below Lightning's own frames and autograd's.
+        """Find the place of the user's that runs, below Lightning's own frames and autograd's.
 
         Args:
             frame: The innermost frame; None takes the caller's.
@@ -69,8 +69,8 @@ class Places:
     def _kind_of(self, code: CodeType) -> int:
         filename = code.co_filename
         kind = USER
-        is_engine = code.co_name == ENGINE and filename.startswith(OWN)
-        if is_host(filename) or is_engine:
+        is_own = filename.startswith(OWN)
+        if is_host(filename) or (is_own and code.co_name == ENGINE):
             kind = HOST
         elif is_framework(filename):
             kind = FRAMEWORK
@@ -82,4 +82,5 @@ class Places:
         code = self._codes[number]
         positions = itertools.islice(code.co_positions(), instruction // 2, None)
         position = next(positions, UNKNOWN)
-        return line_of(code.co_filename, position[0] or code.co_firstlineno, code.co_name, position)
+        lineno = position[0] or code.co_firstlineno
+        return line_of(code.co_filename, lineno, code.co_name, position)

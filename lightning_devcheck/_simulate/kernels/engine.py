@@ -77,9 +77,7 @@ def _engine(mode: TorchFunctionMode, run_backward: Function) -> Function:
     return run_engine
 
 
-def _watching(
-    simulation: Simulation, roots: Sequence[Any], options: Mapping[str, Any]
-) -> AbstractContextManager[None]:
+def _watching(simulation: Simulation, roots: Sequence[Any], options: Mapping[str, Any]) -> AbstractContextManager[None]:
     """Have the program's backward looked at; one inside of another is a checkpoint's, not the program's."""
     watch = simulation.watch_backward
     if watch is None or simulation.here.backward:
