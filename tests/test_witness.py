@@ -21,7 +21,7 @@ from lightning_devcheck._run.recorder import recording
 from lightning_devcheck._run.spool import saved
 from lightning_devcheck._simulate.state import running
 from lightning_devcheck._simulate.tensor.generators import made_at
-from lightning_devcheck._simulate.tensor.simulated import decided, decided_line
+from lightning_devcheck._simulate.tensor.places import decided, decided_line
 from lightning_devcheck._witness.places import NOWHERE
 
 DEVICES = ("cpu", "cuda:1")

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from lightning_devcheck import simulate_cuda
 from lightning_devcheck._simulate.state import running
-from lightning_devcheck._simulate.tensor.simulated import decided, decided_line
+from lightning_devcheck._simulate.tensor.places import decided, decided_line
 from lightning_devcheck._witness.places import NOWHERE
 from tests.helpers.training import Clean, make_trainer
 

@@ -130,9 +130,10 @@ CATALOGUE: tuple[Message, ...] = (
     ),
     _message(
         "host-argument",
-        "should be a 1D CPU|must be a CPU tensor",
+        "should be a 1D CPU|must be a CPU tensor|to be on cpu, but|only implemented on CPU",
         r"'(?P<argument>\w{1,60})' argument should be a 1D CPU int64 tensor, but got 1D (?P<found>(?!cpu)DEVICE)"
-        r"|must be a CPU tensor; it is currently on device (?P<b>DEVICE)",
+        r"|must be a CPU tensor; it is currently on device (?P<b>DEVICE)"
+        r"|xpected \w{1,60} to be on cpu, but it's on DEVICE|\w{1,60} is only implemented on CPU tensors",
         "mixed-devices",
         "torch reads this argument on the host, whatever device the other arguments are on.",
         "leave it on the CPU, or hand over lengths.cpu()",
@@ -181,7 +182,7 @@ CATALOGUE: tuple[Message, ...] = (
         "expected-type-backend",
         "xpected object of|xpected tensor to have|xpected type",
         r"[Ee]xpected (?:object of (?:device type|backend|type)|tensor to have|type) (?P<expected>TYPE|CUDA|CPU)"
-        r"(?: Backend| DeviceType)?,? but (?:got|found) (?:(?:tensor with|device type|backend|type) )?"
+        r"(?: Backend| Device(?:Type)?)?,? but (?:got|found) (?:(?:tensor with|device type|backend|type) )?"
         r"(?P<found>TYPE|CUDA|CPU)\b(?: for argument #\d{1,3} '(?P<argument>\w{1,60})')?",
         "mixed-devices",
     ),

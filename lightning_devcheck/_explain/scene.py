@@ -25,7 +25,7 @@ from lightning_devcheck._observe.devices import device_of, normalize, to_device
 from lightning_devcheck._observe.inert import dtype_of, is_a, own_tensors, read, registered, shape_of
 from lightning_devcheck._observe.module_tree import ModuleTree
 from lightning_devcheck._report.records import Operand, Operator, Origin, describe
-from lightning_devcheck._simulate.tensor.simulated import decided, decided_line
+from lightning_devcheck._simulate.tensor.places import decided, decided_line
 from lightning_devcheck._source.files import is_host, is_installed, statement_at
 from lightning_devcheck._source.queries import is_building
 from lightning_devcheck._source.statements import is_move, targets_of

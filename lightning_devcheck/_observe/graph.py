@@ -20,7 +20,7 @@ from lightning_devcheck._compat import AccumulateGrad, node_device
 from lightning_devcheck._observe.devices import device_of, normalize
 from lightning_devcheck._report.records import Crossing, GraphRecord, Operator, Origin, TensorRecord
 from lightning_devcheck._simulate.state import active
-from lightning_devcheck._simulate.tensor.simulated import decided_line
+from lightning_devcheck._simulate.tensor.places import decided_line
 from lightning_devcheck._source.files import user_lines
 
 MAX_NODES = 10_000

@@ -60,7 +60,7 @@ class Recorder:
 
     def _follows(self, refusal: Refusal) -> bool:
         """Say whether it is torch's own, on the way back from what was refused on the way forth."""
-        return refusal.in_backward and refusal.here == NOWHERE and bool(self._findings)
+        return refusal.in_backward and not any(refusal.decided) and bool(self._findings)
 
     def _explain(self, refusal: Refusal, causes: list[Cause]) -> None:
         places = running().places

@@ -63,7 +63,7 @@ singular_decomposition = torch.ops.aten._linalg_svd.default
 eigendecomposition = torch.ops.aten._linalg_eigh.default
 scalar_read = torch.ops.aten._local_scalar_dense.default
 to_copy = torch.ops.aten._to_copy.default
-lift_fresh = torch.ops.aten.lift_fresh.default
+of_data = torch.ops.aten.lift_fresh.default
 sparse_mm_reduce = torch.ops.aten._sparse_mm_reduce_impl.default
 AUTOCAST_KEYS = DispatchKeySet(getattr(DispatchKey, AUTOCAST_KEY))
 # makes a tensor of a class of ours around no storage
@@ -73,6 +73,10 @@ MAKE_SUBCLASS = (torch.Tensor, "_make_subclass")
 # the classes of the tensors that `make_fx` records as they are: owner and name
 RECORDED = (proxy_tensor, "HANDLED_TYPES")
 run_backward = torch.autograd._engine_run_backward
+# what packs sequences, and reads their lengths on the host
+pack_padded = torch._VF._pack_padded_sequence
+# what the parametrization of that name calls
+weight_norm = torch._weight_norm
 # checkpointing saves a device's random state only where this says that CUDA is in use
 IN_USE = (torch.cuda, "_initialized")
 # the slot of the mode by which `make_fx` records operators
@@ -314,10 +318,11 @@ __all__ = [
     "is_wrapped",
     "keep_one_thread",
     "kernels_for",
-    "lift_fresh",
     "make_wrapper",
     "marks_views",
     "no_dispatch",
+    "of_data",
+    "pack_padded",
     "parse_to",
     "remember_originals",
     "return_and_correct_aliasing",
@@ -335,6 +340,7 @@ __all__ = [
     "tracer",
     "unbox_work",
     "unwrapped",
+    "weight_norm",
     "with_autocast",
     "with_views",
 ]

@@ -1,4 +1,4 @@
-"""What CUDA refuses is raised; or noted, where the simulation goes on and runs the operator."""
+"""Where things belong when a simulation goes on, and how they get there."""
 
 from __future__ import annotations
 
@@ -8,15 +8,10 @@ from contextlib import contextmanager
 import torch
 
 from lightning_devcheck._simulate.state import running
-from lightning_devcheck._simulate.tensor.simulated import (
-    Move,
-    decided,
-    device_at,
-    index_below,
-    index_of,
-)
-from lightning_devcheck._witness.places import NOWHERE, Place
-from lightning_devcheck._witness.refusal import Note, Refusal
+from lightning_devcheck._simulate.tensor.places import decide, decided
+from lightning_devcheck._simulate.tensor.refusing import refuse
+from lightning_devcheck._simulate.tensor.simulated import Move, index_below
+from lightning_devcheck._witness.refusal import Note
 
 
 @contextmanager
@@ -34,40 +29,13 @@ def going_on(note: Note) -> Iterator[None]:
         simulation.note = before
 
 
-def refuse(
-    error: RuntimeError | TypeError,
-    strays: Sequence[torch.Tensor] = (),
-    home: int | None = None,
-    others: Sequence[torch.Tensor] = (),
-    made: Place = NOWHERE,
-) -> None:
-    """Refuse as CUDA does, or, where the simulation goes on, note it and return.
-
-    Args:
-        error: What CUDA raises.
-        strays: The tensors that are not where they should be.
-        home: Where they should be.
-        others: Those that are.
-        made: Where what is no tensor was made.
-
-    Raises:
-        RuntimeError: If the simulation does not go on.
-        TypeError: Likewise.
-    """
-    simulation = running()
-    if simulation.note is None:
-        raise error
-    refusal = Refusal(
-        error,
-        strays,
-        [decided(tensor) for tensor in strays] or [made],
-        device_at(home),
-        simulation.places.here(),
-        others,
-        simulation.here.backward,
-    )
-    simulation.went_on = True
-    simulation.note(refusal)
+def brought_together(error: RuntimeError, operands: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Refuse operands on several devices; or move them all to where they belong."""
+    home = home_of(operands)
+    strays = [tensor for tensor in operands if index_below(tensor) != home]
+    others = [tensor for tensor in operands if index_below(tensor) == home]
+    refuse(error, strays, home, others)
+    return [moved(tensor, home) for tensor in operands]
 
 
 def home_of(operands: Sequence[torch.Tensor]) -> int:
@@ -77,10 +45,10 @@ def home_of(operands: Sequence[torch.Tensor]) -> int:
     where this is one; else the process's own, else the first.
     """
     here = running().here
-    simulated = [index for index in map(index_of, operands) if index is not None]
+    simulated = [index for index in map(index_below, operands) if index is not None]
     if here.is_chosen and here.current in simulated:
         return here.current
-    trained = {index_of(tensor) for tensor in operands if tensor.requires_grad}
+    trained = {index_below(tensor) for tensor in operands if tensor.requires_grad}
     for index in simulated:
         if trained - {None} == {index}:
             return index
@@ -89,28 +57,12 @@ def home_of(operands: Sequence[torch.Tensor]) -> int:
     return simulated[0]
 
 
-def bring_gradients_home(roots: Sequence[torch.Tensor]) -> None:
-    """Put the gradients of leaves on the leaves' devices: the engine does not ask.
-
-    Args:
-        roots: What backward began with.
-    """
-    pending = [root.grad_fn for root in roots]
-    seen: set[object] = set()
-    while pending:
-        node = pending.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        pending += [edge for edge, _ in node.next_functions]
-        leaf = getattr(node, "variable", None)
-        if leaf is not None and leaf.grad is not None:
-            leaf.grad = at_home(leaf.grad, leaf)
-
-
-def at_home(gradient: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
-    """Put a gradient on the device of what it belongs to."""
-    index = index_below(tensor)
-    if index_below(gradient) == index:
-        return gradient
-    return Move.apply(gradient, index, None)  # type: ignore[no-any-return, no-untyped-call]
+def moved(tensor: torch.Tensor, index: int | None) -> torch.Tensor:
+    """Put a tensor where it belongs; gradients find the way back, and its place stays known."""
+    if index_below(tensor) == index:
+        return tensor
+    made: torch.Tensor = Move.apply(tensor, index, None)  # type: ignore[no-untyped-call]
+    place = decided(tensor)
+    if place is not None:
+        decide(made, place)
+    return made

@@ -44,6 +44,7 @@ class Here(threading.local):
         casts: Whether autocast sees to what is called: while it is on, but not below an operator that it has cast for.
         backward: Whether autograd is on its way back.
         is_chosen: Whether the program, or its Trainer, has chosen the current device.
+        trying: Whether what is refused is raised, also where the simulation goes on.
     """
 
     current: int = 0
@@ -52,6 +53,7 @@ class Here(threading.local):
     casts: bool = False
     backward: bool = False
     is_chosen: bool = False
+    trying: bool = False
 
 
 @dataclass
@@ -169,3 +171,8 @@ def cuda_device(value: object) -> torch.device | None:
     if isinstance(value, str):
         return torch.device(value) if value.startswith("cuda") else None
     return value if isinstance(value, torch.device) and value.type == "cuda" else None
+
+
+def device_at(index: int | None) -> torch.device:
+    """The device with an index, the CPU for None."""
+    return torch.device("cpu") if index is None else torch.device("cuda", index)

@@ -9,17 +9,11 @@ from typing import Any
 import torch
 
 from lightning_devcheck._simulate.arguments import Args, Kwargs
-from lightning_devcheck._simulate.compat import MAKE_SUBCLASS, Operator, lift_fresh
+from lightning_devcheck._simulate.compat import MAKE_SUBCLASS, Operator, of_data
 from lightning_devcheck._simulate.patch import Change
 from lightning_devcheck._simulate.state import active, running
-from lightning_devcheck._simulate.tensor.simulated import (
-    SimulatedTensor,
-    decide,
-    decide_here,
-    decided,
-    index_of,
-    take_over,
-)
+from lightning_devcheck._simulate.tensor.places import decide, decide_here, decided, take_over
+from lightning_devcheck._simulate.tensor.simulated import SimulatedTensor, index_of
 from lightning_devcheck._witness.places import NOWHERE, Place
 
 # NOTE [One place for a tensor]
@@ -43,7 +37,7 @@ def watch(func: Operator, args: Args, kwargs: Kwargs, out: Any) -> None:
 
 def _place_of_result(func: Operator, args: Args, kwargs: Kwargs, index: int | None) -> Place:
     """Take over the place of an operand on the same device; else take the running one."""
-    if func is lift_fresh:  # by which every tensor made of numbers or of an array comes in
+    if func is of_data:  # by which every tensor made of numbers or of an array comes in
         return running().places.here()
     found = _first_place(index, args)
     if found is None and kwargs:
@@ -85,7 +79,7 @@ def watching_stand_ins() -> Iterable[Change]:
     # what makes tensor objects and runs no operator; `nn.Parameter` is made by the first
     owner, name = MAKE_SUBCLASS
     yield owner, name, staticmethod(_noting(getattr(owner, name)))
-    yield torch.Tensor, "as_subclass", _noting(torch.Tensor.as_subclass)
+    yield torch.Tensor, "as_subclass", _noting(_as_subclass(torch.Tensor.as_subclass))
     yield torch, "frombuffer", _noting(torch.frombuffer)
     yield torch, "from_dlpack", _noting(torch.from_dlpack)
     yield torch.utils.dlpack, "from_dlpack", _noting(torch.utils.dlpack.from_dlpack)
@@ -111,6 +105,18 @@ def _swapping(original: Callable[..., None]) -> Callable[..., None]:
                     table.put(tensor, place)
 
     return swap_tensors
+
+
+def _as_subclass(original: Callable[..., Any]) -> Callable[..., Any]:
+    """``tensor.as_subclass(Tensor)``: to torch 2.6 a wrapper cannot be one."""
+
+    @functools.wraps(original)
+    def as_subclass(tensor: torch.Tensor, cls: type) -> Any:
+        if cls is torch.Tensor and isinstance(tensor, SimulatedTensor):
+            return torch.ops.aten.alias(tensor)
+        return original(tensor, cls)
+
+    return as_subclass
 
 
 def _noting(original: Callable[..., Any]) -> Callable[..., Any]:

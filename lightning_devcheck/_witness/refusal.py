@@ -25,7 +25,7 @@ class Refusal:
         in_backward: Whether autograd was on its way back.
     """
 
-    error: RuntimeError | TypeError
+    error: Exception
     strays: Sequence[torch.Tensor]
     decided: Sequence[Place | None]
     expected: torch.device | None

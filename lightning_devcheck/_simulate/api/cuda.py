@@ -13,6 +13,7 @@ from lightning_devcheck._simulate.compat import IN_USE
 from lightning_devcheck._simulate.patch import Change
 from lightning_devcheck._simulate.state import Simulation
 from lightning_devcheck._simulate.tensor.generators import DefaultGenerators, RandomState, SimulatedGenerator
+from lightning_devcheck._simulate.tensor.refusing import refuse
 
 
 class Stream:
@@ -100,6 +101,11 @@ def cuda_stand_ins(simulation: Simulation) -> Iterable[Change]:
     def current_stream(device: Any = None) -> Stream:
         return Stream()
 
+    def pin_memory(tensor: torch.Tensor, device: Any = None) -> torch.Tensor:
+        if tensor.is_cuda:
+            refuse(RuntimeError(f"cannot pin '{tensor.type()}' only dense CPU tensors can be pinned"), [tensor])
+        return tensor
+
     cuda: dict[str, object] = {
         "is_initialized": lambda: False,  # no CUDA is started here: Lightning before 2.6 would refuse to fork
         "is_bf16_supported": lambda including_emulation=True: True,
@@ -141,7 +147,7 @@ def cuda_stand_ins(simulation: Simulation) -> Iterable[Change]:
     yield (*IN_USE, False)  # until a device has a stream of its own
     yield torch.backends.cudnn, "is_acceptable", lambda tensor: False
     # pinned memory is plain memory here, also for the loader's own thread, where no mode is on
-    yield torch.Tensor, "pin_memory", lambda tensor, device=None: tensor
+    yield torch.Tensor, "pin_memory", pin_memory
     yield torch.Tensor, "is_pinned", lambda tensor, device=None: False
     yield from everywhere({**cuda, **both})
     yield from rest_stand_ins(simulation)

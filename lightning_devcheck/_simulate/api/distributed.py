@@ -11,11 +11,15 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+from torch.nn.parallel import DistributedDataParallel
 
 from lightning_devcheck._simulate.arguments import Args, Function, tensors_in
 from lightning_devcheck._simulate.compat import end_openmp_threads, keep_one_thread
+from lightning_devcheck._simulate.gradients import at_home
 from lightning_devcheck._simulate.patch import Change
-from lightning_devcheck._simulate.tensor.simulated import SimulatedTensor
+from lightning_devcheck._simulate.state import device_at, running
+from lightning_devcheck._simulate.tensor.refusing import refuse
+from lightning_devcheck._simulate.tensor.simulated import SimulatedTensor, index_of
 
 COLLECTIVES = ["all_reduce", "broadcast", "reduce", "all_gather", "all_gather_into_tensor", "gather", "scatter"]
 COLLECTIVES += ["reduce_scatter", "reduce_scatter_tensor", "all_to_all", "all_to_all_single"]
@@ -42,6 +46,7 @@ def distributed_stand_ins() -> Iterator[Change]:
     # only under the public name: torch's own object collectives hand CPU tensors to gloo, and may
     for name in COLLECTIVES:
         yield dist, name, _collective(getattr(dist, name), nccl_groups)
+    yield DistributedDataParallel, "__init__", _wrapping(DistributedDataParallel.__init__, nccl_groups)
 
 
 def start_stand_ins(change: Callable[[Function], Function]) -> Iterator[Change]:
@@ -128,22 +133,87 @@ def _name(group: dist.ProcessGroup | None) -> str:
 
 
 def _collective(original: Function, nccl_groups: set[str]) -> Function:
-    """Refuse a CPU tensor where NCCL would."""
+    """Refuse a CPU tensor where NCCL would; gloo takes it, so that each rank has as many collectives as the others."""
 
     @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
-        group = kwargs.get("group")
-        if nccl_groups and dist.is_initialized() and _name(group) in nccl_groups:
-            for tensor in tensors_in(*args, *kwargs.values()):
-                if not isinstance(tensor, SimulatedTensor):
-                    error = RuntimeError(f"No backend type associated with device type {tensor.device.type}")
-                    error.func, error.devices, error.argument = original, (tensor.device,), None  # type: ignore[attr-defined]
-                    raise error
+        groups = [value for value in args if isinstance(value, dist.ProcessGroup)]
+        group = next(iter(groups), kwargs.get("group"))
+        if _speaks_nccl(group, nccl_groups):
+            tensors = list(tensors_in(*args, *kwargs.values()))
+            strays = [tensor for tensor in tensors if not isinstance(tensor, SimulatedTensor)]
+            if strays:
+                refuse(_no_backend(original, strays[0]), strays, running().current)
             if original.__name__ == "all_reduce":
                 return _averaged(original, *args, **kwargs)
         return original(*args, **kwargs)
 
     return call
+
+
+def _speaks_nccl(group: Any, nccl_groups: set[str]) -> bool:
+    return bool(nccl_groups) and dist.is_initialized() and _name(group) in nccl_groups
+
+
+def _no_backend(func: Any, tensor: torch.Tensor) -> RuntimeError:
+    error = RuntimeError(f"No backend type associated with device type {tensor.device.type}")
+    vars(error).update(func=func, devices=(tensor.device,), argument=None)
+    return error
+
+
+def _wrapping(original: Function, nccl_groups: set[str]) -> Function:
+    """``DistributedDataParallel(module)``, whose parameters are in place before it makes buckets of them."""
+
+    @functools.wraps(original)
+    def init(self: Any, module: Any, device_ids: Any = None, *args: Any, **kwargs: Any) -> None:
+        ignored = getattr(module, "_ddp_params_and_buffers_to_ignore", ())
+        parameters = [parameter for name, parameter in module.named_parameters() if name not in ignored]
+        _check_parameters(parameters, device_ids, _speaks_nccl(kwargs.get("process_group"), nccl_groups))
+        original(self, module, device_ids, *args, **kwargs)
+        if running().note is not None:
+            for parameter in parameters:
+                if parameter.requires_grad:
+                    parameter.register_post_accumulate_grad_hook(_bring_home)
+
+    return init
+
+
+def _check_parameters(parameters: list[torch.nn.Parameter], device_ids: Any, nccl: bool) -> None:
+    """Refuse parameters that ``DistributedDataParallel`` does not take, or put them where they belong.
+
+    They stay the objects that they are: an optimizer made before holds them.
+    """
+    devices = {parameter.device for parameter in parameters}
+    types = {device.type for device in devices}
+    error: Exception | None = None
+    if len(types) > 1:
+        error = ValueError(
+            "DistributedDataParallel's input module must be on the same type of devices, but input module parameters "
+            f"locate in {types}."
+        )
+    elif device_ids and (len(devices) > 1 or types == {"cpu"}):
+        error = ValueError(
+            "DistributedDataParallel device_ids and output_device arguments only work with single-device/multiple-"
+            f"device GPU modules or CPU modules, but got device_ids {device_ids}, output_device None, and module "
+            f"parameters {devices}."
+        )
+    elif nccl and types == {"cpu"}:
+        error = _no_backend("DistributedDataParallel", parameters[0])
+    if error is None:
+        return
+    home = running().index_of(device_ids[0] if device_ids else None)
+    strays = [parameter for parameter in parameters if not parameter.is_cuda]
+    if device_ids:
+        strays = [parameter for parameter in parameters if index_of(parameter) != home]
+    refuse(error, strays, home)
+    for parameter in strays:
+        parameter.data = parameter.data.to(device_at(home))
+
+
+def _bring_home(parameter: torch.Tensor) -> None:
+    """Put a gradient on its parameter's device, before it is copied into a bucket."""
+    if parameter.grad is not None:
+        parameter.grad = at_home(parameter.grad, parameter)
 
 
 def _averaged(original: Function, tensor: torch.Tensor, op: Any = None, *rest: object, **kwargs: Any) -> Any:

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
+from lightning_devcheck._simulate.api.comparing import COMPARING, ON_HOST, call_comparing, with_second_on_host
 from lightning_devcheck._simulate.api.indexing import is_parsed, parsed
 from lightning_devcheck._simulate.api.making import MAKERS, make, maker
 from lightning_devcheck._simulate.api.module import become
@@ -25,21 +26,19 @@ from lightning_devcheck._simulate.compat import (
     parse_to,
     unwrapped,
 )
+from lightning_devcheck._simulate.going_on import moved
+from lightning_devcheck._simulate.gradients import kept_in_place
 from lightning_devcheck._simulate.ops.dispatch import OperatorMode
 from lightning_devcheck._simulate.ops.placement import check_out
 from lightning_devcheck._simulate.patch import Change
 from lightning_devcheck._simulate.state import Placement, Simulation, active, cuda_device
-from lightning_devcheck._simulate.tensor.simulated import (
-    META,
-    SimulatedTensor,
-    decide_here,
-    index_below,
-    move,
-    take_over,
-)
+from lightning_devcheck._simulate.tensor.places import decide_here, take_over
+from lightning_devcheck._simulate.tensor.refusing import refuse
+from lightning_devcheck._simulate.tensor.simulated import META, SimulatedTensor, index_below, inner_of, move
 from lightning_devcheck._simulate.tensor.wrapper import Wrapper
 
 UNTOUCHED = (parse_to, torch.device)
+BY_ELEMENT = (torch.Tensor.apply_, torch.Tensor.map_, torch.Tensor.map2_)
 READING = (torch.linspace, torch.logspace)  # their inputs are read, wherever they are
 
 
@@ -104,8 +103,8 @@ class FunctionMode(TorchFunctionMode):
         before, here.target = here.target, target
         try:
             return func(*args, **kwargs)
-        except (RuntimeError, TypeError) as error:
-            _name_device(error, target)
+        except TypeError as error:
+            _name_device(error)
             raise
         finally:
             here.target = before
@@ -158,6 +157,27 @@ class FunctionMode(TorchFunctionMode):
         if not is_parsed(index) and (tensor.is_meta or index_below(tensor) is not None):
             return self._aimed_call(func, (tensor, parsed(index), *value), kwargs)
         return self._aimed_call(func, args, kwargs)
+
+    def _comparing(self, func: Function, args: Args, kwargs: Kwargs) -> Any:
+        return call_comparing(self._call, func, args, kwargs)
+
+    def _on_host(self, func: Function, args: Args, kwargs: Kwargs) -> Any:
+        return self._call(func, with_second_on_host(func, args), kwargs)
+
+    def _register_hook(self, func: Function, args: Args, kwargs: Kwargs) -> Any:
+        tensor, hook = args
+        return func(tensor, kept_in_place(hook))
+
+    def _by_element(self, func: Function, args: Args, kwargs: Kwargs) -> Any:
+        """``tensor.apply_(…)`` and its like, which torch skips where it sees `meta`."""
+        tensor = args[0]
+        if not isinstance(tensor, SimulatedTensor):
+            return func(*args, **kwargs)
+        refuse(TypeError(f"{func.__name__} is only implemented on CPU tensors"), [tensor])
+        plain = tensor._inner.detach().requires_grad_(tensor.requires_grad)
+        others = [inner_of(each) if isinstance(each, torch.Tensor) else each for each in args[1:]]
+        func(plain, *others, **kwargs)
+        return tensor
 
     def _sparse(self, func: Function, args: Args, kwargs: Kwargs) -> Any:
         return self._parsed(func, *placed_parts(func, args, kwargs))
@@ -213,12 +233,10 @@ class FunctionMode(TorchFunctionMode):
     def _set_grad(self, func: Function, args: Args, kwargs: Kwargs) -> Any:
         """``tensor.grad = …``: torch would say ``meta`` for the device."""
         tensor, grad = args
-        if isinstance(grad, torch.Tensor) and grad.device.type != tensor.device.type:
-            raise RuntimeError(
-                f"attempting to assign a gradient with device type '{grad.device.type}' to a tensor with device type "
-                f"'{tensor.device.type}'. Please ensure that the gradient and the tensor are on the same device"
-            )
-        return func(*args, **kwargs)
+        if not isinstance(grad, torch.Tensor) or index_below(grad) == index_below(tensor):
+            return func(tensor, grad)
+        refuse(_grad_elsewhere(unwrapped(grad), unwrapped(tensor)), [grad], index_below(tensor), [tensor])
+        return func(tensor, moved(grad, index_below(tensor)))
 
     _handlers: dict[Any, Function] = {  # noqa: RUF012
         **dict.fromkeys(UNTOUCHED, _untouched),
@@ -228,6 +246,10 @@ class FunctionMode(TorchFunctionMode):
         torch.Tensor.to: _to,
         torch.Tensor.cuda: _cuda,
         **dict.fromkeys(PARTS, _sparse),
+        **dict.fromkeys(COMPARING, _comparing),
+        **dict.fromkeys(BY_ELEMENT, _by_element),
+        torch.Tensor.register_hook: _register_hook,
+        **dict.fromkeys(ON_HOST, _on_host),
         torch.ctc_loss: _ctc,
         F.ctc_loss: _ctc,
         SET_GRAD: _set_grad,
@@ -278,10 +300,23 @@ def _first_index(values: Iterable[Any]) -> int | None:
     return None
 
 
-def _name_device(error: Exception, index: int) -> None:
-    """Recurrent layers and assignments name the device in C++, ``meta``: the message says what it is."""
+def _name_device(error: TypeError) -> None:
+    """Assignments name the type in C++, ``meta``: the message says what it is."""
     text = error.args[0] if error.args and isinstance(error.args[0], str) else ""
-    if "tensors are not at the same device" in text:
-        error.args = (text.replace("at meta", f"at cuda:{index}"), *error.args[1:])
-    elif "can't assign" in text:
+    if "can't assign" in text:
         error.args = (text.replace("torch.meta.", "torch.cuda."), *error.args[1:])
+
+
+def _grad_elsewhere(grad: torch.Tensor, tensor: torch.Tensor) -> RuntimeError:
+    """What torch says of a gradient on another device, or on another type of device."""
+    what, devices = "with device type", [grad.device.type, tensor.device.type]
+    if grad.is_cuda and tensor.is_cuda:
+        what, devices = "located on device with index", [f"{grad.get_device()}", f"{tensor.get_device()}"]
+    return RuntimeError(
+        f"attempting to assign a gradient {what} '{devices[0]}' to a tensor {what} '{devices[1]}'. "
+        "Please ensure that the gradient and the tensor are on the same device"
+    )
+
+
+def _is_meta(device: Any) -> bool:
+    return device is not None and torch.device(device).type == "meta"

@@ -14,7 +14,7 @@ from lightning_devcheck._simulate.api.making import named_device
 from lightning_devcheck._simulate.api.module import become
 from lightning_devcheck._simulate.patch import Change
 from lightning_devcheck._simulate.state import running
-from lightning_devcheck._simulate.tensor.simulated import decide, decided
+from lightning_devcheck._simulate.tensor.places import decide, decided
 
 MARK = "_simulated_index"
 

@@ -11,11 +11,11 @@ import torch
 from lightning_devcheck._simulate.arguments import Args, Function, Kwargs
 from lightning_devcheck._simulate.compat import WithoutFunctions, default_below, is_wrapped, unwrapped
 from lightning_devcheck._simulate.state import Placement, cuda_device, running
+from lightning_devcheck._simulate.tensor.places import decide_here
 from lightning_devcheck._simulate.tensor.simulated import (
     CPU,
     META,
     SimulatedTensor,
-    decide_here,
     index_below,
     move,
     place,

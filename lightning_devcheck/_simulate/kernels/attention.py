@@ -15,8 +15,11 @@ from lightning_devcheck._simulate.compat import (
     run_composed,
     sdp_choice,
     singular_decomposition,
+    unwrapped,
 )
-from lightning_devcheck._simulate.tensor.simulated import SimulatedTensor, index_of
+from lightning_devcheck._simulate.going_on import brought_together
+from lightning_devcheck._simulate.ops.placement import mismatch
+from lightning_devcheck._simulate.tensor.simulated import SimulatedTensor, index_below
 
 ATTENTION = torch.ops.aten.scaled_dot_product_attention.default
 FUSED: int = SDPBackend.FLASH_ATTENTION.value
@@ -35,9 +38,9 @@ def attention(
 ) -> Any:
     """Compute attention by the CPU's fused kernel where the CPU takes it."""
     options: dict[str, Any] = {"scale": scale, "enable_gqa": enable_gqa}
+    query, key, value, attn_mask = _checked(query, key, value, attn_mask)
     given = (query, key, value, attn_mask, dropout_p, is_causal)
-    together = _together(query, key, value, attn_mask)
-    if not together or sdp_choice(*given, **options) != FUSED:
+    if not _is_simulated(query) or sdp_choice(*given, **options) != FUSED:
         return run_composed(ATTENTION, composing_key(ATTENTION), given, options)
     mask = _additive(attn_mask, query)
     batch = [query, key, value]
@@ -69,10 +72,28 @@ def _differentiated(tensor: torch.Tensor) -> bool:
     return torch.is_grad_enabled() and tensor.requires_grad
 
 
-def _together(*tensors: torch.Tensor | None) -> bool:
-    """Say whether all are on one simulated device; torch says what is wrong if they are not."""
-    indices = {index_of(tensor) for tensor in tensors if tensor is not None}
-    return len(indices) == 1 and None not in indices
+def _checked(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
+    """Refuse tensors on several devices: torch's own message says `meta`, and its parts round in another way."""
+    devices = [unwrapped(tensor).device for tensor in (query, key, value)]
+    error = RuntimeError(
+        "Expected query, key, and value to have the same device type, but got query.device: "
+        f"{devices[0]} key.device: {devices[1]} and value.device: {devices[2]} instead."
+    )
+    operands = [query, key, value]
+    if mask is not None:
+        operands.append(mask)
+        if len(set(devices)) == 1:
+            error = mismatch(ATTENTION, (devices[0], unwrapped(mask).device))
+    if len({index_below(tensor) for tensor in operands}) == 1:
+        return query, key, value, mask
+    query, key, value, *masks = brought_together(error, operands)
+    return query, key, value, next(iter(masks), None)
+
+
+def _is_simulated(tensor: torch.Tensor) -> bool:
+    return isinstance(tensor, SimulatedTensor)
 
 
 def _additive(mask: torch.Tensor | None, query: torch.Tensor) -> torch.Tensor | None:

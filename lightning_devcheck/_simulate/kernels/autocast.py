@@ -167,7 +167,14 @@ def note_autocast() -> None:
 
 
 def _is_eligible(value: object) -> bool:
-    return isinstance(value, SimulatedTensor) and value.is_floating_point() and value.dtype is not torch.float64
+    if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+        return False
+    if value.dtype is torch.float64:
+        return False
+    if isinstance(value, SimulatedTensor):
+        return True
+    # one with dimensions belongs on the device, and the simulation may go on from that
+    return running().note is not None and value.dim() > 0
 
 
 def _is_weight(tensor: torch.Tensor) -> bool:

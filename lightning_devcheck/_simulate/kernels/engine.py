@@ -21,10 +21,12 @@ from lightning_devcheck._simulate.compat import (
     run_backward,
     unwrapped,
 )
-from lightning_devcheck._simulate.going_on import bring_gradients_home, refuse
+from lightning_devcheck._simulate.going_on import moved
+from lightning_devcheck._simulate.gradients import bring_gradients_home, kept_in_place
 from lightning_devcheck._simulate.patch import Change
-from lightning_devcheck._simulate.state import Here, Simulation, running
-from lightning_devcheck._simulate.tensor.simulated import Move, device_at, index_below
+from lightning_devcheck._simulate.state import Here, Simulation, device_at, running
+from lightning_devcheck._simulate.tensor.refusing import refuse
+from lightning_devcheck._simulate.tensor.simulated import index_below
 
 # how torch names the type of a tensor on `meta` in its messages: in C++, and in Python
 DTYPE = r"(?:Complex)?(?:Float|Double|Half)|BFloat16|Byte|Char|Short|Int|Long|Bool"
@@ -41,6 +43,8 @@ def backward_stand_ins(mode: TorchFunctionMode) -> Iterable[Change]:
     yield (*ENGINE, _engine(mode, run_backward))
     yield torch.autograd.Function, "apply", classmethod(_noting(vars(torch.autograd.Function)["apply"]))
     yield FUNCTION_NODE, "apply", _checking(FUNCTION_NODE.apply)
+    # also by which modules have their backward hooks called
+    yield FUNCTION_NODE, "register_hook", _registering(FUNCTION_NODE.register_hook)
 
 
 def _packing(mode: TorchFunctionMode, original: Function) -> Function:
@@ -70,9 +74,10 @@ def _engine(mode: TorchFunctionMode, run_backward: Function) -> Function:
         except RuntimeError as error:
             _translate(error)
             raise
-        if simulation.went_on:
-            bring_gradients_home([root for root in roots if isinstance(root, torch.Tensor)])
-        return out
+        if not simulation.went_on:
+            return out
+        bring_gradients_home([root for root in roots if isinstance(root, torch.Tensor)])
+        return _at_home(out, args)
 
     return run_engine
 
@@ -93,6 +98,21 @@ def _on_the_way_back(here: Here) -> Iterator[None]:
         yield
     finally:
         here.backward = before
+
+
+def _at_home(gradients: Any, args: Sequence[Any]) -> Any:
+    """Put what ``torch.autograd.grad`` returns on the devices of its inputs, the third argument behind the gradients.
+
+    ``backward`` returns nothing.
+    """
+    if not isinstance(gradients, tuple):
+        return gradients
+    placed = []
+    for gradient, asked in zip(gradients, args[2], strict=True):
+        if gradient is not None and isinstance(asked, torch.Tensor):  # it may be an edge of the graph
+            gradient = moved(gradient, index_below(asked))
+        placed.append(gradient)
+    return tuple(placed)
 
 
 def _translate(error: RuntimeError) -> None:
@@ -148,9 +168,19 @@ def _check(who: str, rows: Iterable[tuple[Any, int | None, Any]]) -> list[Any]:
         if target is not None and isinstance(gradient, torch.Tensor) and index_below(gradient) != index:
             if gradient.dim():
                 refuse(_invalid(who, position, index, gradient), [gradient], index)
-            gradient = Move.apply(gradient, index, None)  # type: ignore[no-untyped-call]
+            gradient = moved(gradient, index)
         checked.append(gradient)
     return checked
+
+
+def _registering(original: Function) -> Function:
+    """``register_hook`` of a custom Function's node."""
+
+    @functools.wraps(original)
+    def register_hook(self: Any, hook: Function) -> Any:
+        return original(self, kept_in_place(hook))
+
+    return register_hook
 
 
 def _invalid(who: str, position: int, index: int | None, gradient: torch.Tensor) -> RuntimeError:

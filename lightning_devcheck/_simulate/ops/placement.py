@@ -8,10 +8,11 @@ import torch
 
 from lightning_devcheck._simulate.arguments import Args, Kwargs, by_name, tensors_in
 from lightning_devcheck._simulate.compat import Operator, default_is_meta
-from lightning_devcheck._simulate.going_on import home_of, refuse
+from lightning_devcheck._simulate.going_on import home_of
 from lightning_devcheck._simulate.ops.plan import Plan
-from lightning_devcheck._simulate.state import Index, Placement, cuda_device, running
-from lightning_devcheck._simulate.tensor.simulated import SimulatedTensor, device_at, index_of
+from lightning_devcheck._simulate.state import Index, Placement, cuda_device, device_at, running
+from lightning_devcheck._simulate.tensor.refusing import refuse
+from lightning_devcheck._simulate.tensor.simulated import SimulatedTensor, index_of
 
 Named = list[tuple[str, torch.Tensor]]
 

@@ -11,13 +11,13 @@ import torch
 
 from lightning_devcheck._simulate.arguments import MASKS, Args, Kwargs, by_name, call_changed, map_nested, tensors_in
 from lightning_devcheck._simulate.compat import Operator, no_dispatch, return_and_correct_aliasing
-from lightning_devcheck._simulate.going_on import refuse
 from lightning_devcheck._simulate.host_reads import note_host_read
 from lightning_devcheck._simulate.ops.dispatch import run_parts
 from lightning_devcheck._simulate.ops.placement import is_mismatch, name_tensors, result_device, settle
 from lightning_devcheck._simulate.ops.plan import PLANS, Plan, is_written
 from lightning_devcheck._simulate.state import Index, Placement, running
 from lightning_devcheck._simulate.tensor.generators import drawing_from, made_at
+from lightning_devcheck._simulate.tensor.refusing import refuse, trying
 from lightning_devcheck._simulate.tensor.simulated import CPU, SimulatedTensor, index_of, place, with_data
 from lightning_devcheck._simulate.tensor.wrapper import Wrapper
 
@@ -119,7 +119,8 @@ def run_checked(plan: Plan, args: Args, kwargs: Kwargs, call: Call = call_inner)
             return _run_rows(plan, args, kwargs, call)
         case Placement.BY_PARTS:
             try:
-                return run_parts(plan.operator, args, kwargs)
+                with trying():
+                    return run_parts(plan.operator, args, kwargs)
             except RuntimeError as error:
                 if not is_mismatch(error):
                     raise
@@ -165,7 +166,8 @@ def _check_generator(generator: torch.Generator | None, index: int | None) -> No
     found, made = made_at(generator)
     if (found is None) != (index is None):
         wanted, got = ("cpu", "cuda") if index is None else ("cuda", "cpu")
-        refuse(RuntimeError(f"Expected a '{wanted}' device type for generator but found '{got}'"), made=made)
+        error = RuntimeError(f"Expected a '{wanted}' device type for generator but found '{got}'")
+        refuse(error, home=index, made=made)
 
 
 def _run_rows(plan: Plan, args: Args, kwargs: Kwargs, call: Call) -> Any:

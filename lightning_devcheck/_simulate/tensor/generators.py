@@ -13,8 +13,7 @@ import torch
 
 from lightning_devcheck._report.records import Origin
 from lightning_devcheck._simulate.compat import IN_USE
-from lightning_devcheck._simulate.state import Simulation, active, cuda_device, running
-from lightning_devcheck._simulate.tensor.simulated import device_at
+from lightning_devcheck._simulate.state import Simulation, active, cuda_device, device_at, running
 from lightning_devcheck._source.files import is_installed
 from lightning_devcheck._witness.places import NOWHERE, Place
 

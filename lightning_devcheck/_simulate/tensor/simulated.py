@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-from lightning_devcheck._report.records import Origin
 from lightning_devcheck._simulate.compat import (
     AUTOCAST_KEYS,
     WithoutFunctions,
@@ -18,10 +17,11 @@ from lightning_devcheck._simulate.compat import (
     unwrapped,
 )
 from lightning_devcheck._simulate.host_reads import note_host_copy, note_host_read
-from lightning_devcheck._simulate.state import Index, active, running
+from lightning_devcheck._simulate.state import Index, active, device_at, running
 from lightning_devcheck._simulate.tensor.constructors import construct
+from lightning_devcheck._simulate.tensor.places import decide_here, take_over
+from lightning_devcheck._simulate.tensor.refusing import refuse
 from lightning_devcheck._simulate.tensor.wrapper import Wrapper, attributes_of, is_parameter
-from lightning_devcheck._witness.places import NOWHERE, Place
 
 # NOTE [The device of a simulated tensor]
 # In C++ a simulated tensor is on `meta`: its guard exists in every build, autograd runs it in the calling thread, and
@@ -79,13 +79,17 @@ class SimulatedTensor(Wrapper):
         """Refuse, as CUDA tensors do, unless a copy is asked for."""
         if force:
             return self.detach().cpu().numpy(force=True)
-        raise TypeError(
-            f"can't convert {self.device} device type tensor to numpy. "
-            "Use Tensor.cpu() to copy the tensor to host memory first."
+        refuse(
+            TypeError(
+                f"can't convert {self.device} device type tensor to numpy. "
+                "Use Tensor.cpu() to copy the tensor to host memory first."
+            ),
+            [self],
         )
+        return Move.apply(self, None, None).numpy()  # type: ignore[no-untyped-call]
 
     def __array__(self, *args: object, **kwargs: object) -> Any:
-        return self.numpy()
+        return self.numpy().__array__(*args, **kwargs)
 
     def to(self, *args: Any, **kwargs: Any) -> Any:
         """Convert; see `move`."""
@@ -163,36 +167,6 @@ def rebuild(
     for name, value in dict(attributes).items():
         setattr(made, name, value)
     return made
-
-
-def decided(tensor: torch.Tensor) -> Place | None:
-    """Where a tensor's device was decided; None where it was not seen."""
-    return tensor._place if isinstance(tensor, Wrapper) else running().places_of_plain.get(tensor)
-
-
-def decided_line(tensor: torch.Tensor) -> Origin | None:
-    """The user's line where a tensor's device was decided; None where it was not seen, or no line of the user's did."""
-    simulation = active()
-    place = None if simulation is None else decided(tensor)
-    return simulation.places.line(place) if simulation is not None and place else None
-
-
-def decide(tensor: torch.Tensor, place: Place) -> None:
-    """Write down where a tensor's device was decided."""
-    if isinstance(tensor, Wrapper):
-        tensor._place = place
-    else:
-        running().places_of_plain.put(tensor, place)
-
-
-def decide_here(tensor: torch.Tensor) -> None:
-    """Write down that a tensor's device is decided by the line that runs."""
-    decide(tensor, running().places.here())
-
-
-def take_over(made: torch.Tensor, source: torch.Tensor) -> None:
-    """Write down that a tensor is where it is because another one is."""
-    decide(made, decided(source) or NOWHERE)
 
 
 class Move(torch.autograd.Function):
@@ -282,11 +256,6 @@ def index_of(tensor: torch.Tensor) -> int | None:
 def index_below(tensor: torch.Tensor) -> int | None:
     """The index of the simulated device, None for the CPU, also where ``torch.func`` has wrapped the tensor."""
     return index_of(unwrapped(tensor) if is_wrapped(tensor) else tensor)
-
-
-def device_at(index: int | None) -> torch.device:
-    """The device with an index, the CPU for None."""
-    return CPU if index is None else torch.device("cuda", index)
 
 
 def move(tensor: torch.Tensor, args: Sequence[Any], kwargs: dict[str, Any]) -> torch.Tensor:
