@@ -60,7 +60,12 @@ class Recorder:
 
     def _follows(self, refusal: Refusal) -> bool:
         """Say whether it is torch's own, on the way back from what was refused on the way forth."""
-        return refusal.in_backward and not any(refusal.decided) and bool(self._findings)
+        if not refusal.in_backward or not self._findings:
+            return False
+        # gradients that the program gives or returns are compared by the engine, not by an operator
+        is_operator = hasattr(refusal.error, "func")
+        is_own = is_operator and refusal.here == NOWHERE
+        return is_own or not any(refusal.decided)
 
     def _explain(self, refusal: Refusal, causes: list[Cause]) -> None:
         places = running().places
