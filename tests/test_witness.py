@@ -113,7 +113,7 @@ def test_what_is_made_is_decided_by_the_call_that_makes_it(code):
     """File, line and columns are those of the factory's call."""
     with simulate_cuda(devices=2):
         line = decided_line(MADE[code]())
-    assert (code_of(line), line.function) == (code, "<lambda>")
+    assert (code_of(line), line.function) == (code, "")
     assert f"lambda: {code}" in line.line
 
 

@@ -83,4 +83,12 @@ class Places:
         positions = itertools.islice(code.co_positions(), instruction // 2, None)
         position = next(positions, UNKNOWN)
         lineno = position[0] or code.co_firstlineno
-        return line_of(code.co_filename, lineno, code.co_name, position)
+        return line_of(code.co_filename, lineno, _function_of(code), position)
+
+
+def _function_of(code: CodeType) -> str:
+    """Name the function that code is in; that of a comprehension is the one around it."""
+    if code.co_name == "<lambda>":
+        return ""
+    names = [part for part in code.co_qualname.split(".") if not part.startswith("<")]
+    return "".join(names[-1:])
