@@ -14,6 +14,7 @@ from pathlib import Path
 
 from lightning_devcheck._report.report import merge_reports
 from lightning_devcheck._run.output import (
+    FORMATS,
     open_missing_streams,
     output_for_machines,
     output_problem,
@@ -127,7 +128,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_output(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--format", choices=("text", "json", "html"), default="text", help="(default: text)")
+    parser.add_argument("--format", choices=tuple(FORMATS), default="text", help="(default: text)")
     parser.add_argument("--output", metavar="FILE", help="write the report to a file, not to standard output")
 
 

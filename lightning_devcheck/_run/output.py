@@ -7,7 +7,7 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +58,7 @@ def write_report(report: Report, args: argparse.Namespace) -> None:
     """Write the report to where the user wants it; else to the next best place, with a word."""
     if args.output is not None:
         try:
-            text = _rendered(report, args.format, "utf-8")
+            text = FORMATS[args.format](report, "utf-8")
             Path(args.output).write_text(f"{text}\n", encoding="utf-8", errors="backslashreplace")
         except OSError as error:
             say(f"--output {args.output}: {error.strerror}; the report goes to standard output")
@@ -79,23 +79,37 @@ def write_report(report: Report, args: argparse.Namespace) -> None:
 def _show(report: Report, form: str, stream: Any) -> None:
     if form == "text":
         report.show(stream)
-    else:
-        encoding = getattr(stream, "encoding", None) or "utf-8"
-        write_text(_rendered(report, form, encoding), stream)
+        return
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    text = FORMATS[form](report, encoding)
+    write_text(text, stream)
 
 
-def _rendered(report: Report, form: str, encoding: str) -> str:
-    """The report in a format; what an encoding has not is escaped as the format does."""
-    if form == "html":
-        return report.to_html().encode(encoding, "xmlcharrefreplace").decode(encoding)
-    if form == "text":
-        return str(report)
+def _as_text(report: Report, encoding: str) -> str:
+    return str(report)
+
+
+def _as_html(report: Report, encoding: str) -> str:
+    """Write a page; what an encoding has not is a character reference."""
+    page = report.to_html().encode(encoding, "xmlcharrefreplace")
+    return page.decode(encoding)
+
+
+def _as_json(report: Report, encoding: str) -> str:
+    """Write JSON; what an encoding has not is JSON's own escape."""
     text = report.to_json()
     try:
         text.encode(encoding)
     except UnicodeEncodeError:
         return json.dumps(report.to_dict(), indent=2)
     return text
+
+
+# each way to write a report, by its name on the command line
+FORMATS: dict[str, Callable[[Report, str], str]] = {}
+FORMATS["text"] = _as_text
+FORMATS["json"] = _as_json
+FORMATS["html"] = _as_html
 
 
 @contextlib.contextmanager
