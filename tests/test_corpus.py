@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import warnings
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 from torch.utils.data import DataLoader
 
 from lightning_devcheck import explain, simulate_cuda
+from tests.helpers.marked import is_called
 from tests.helpers.source import is_marked, load
 from tests.helpers.training import make_trainer
 
@@ -17,16 +17,6 @@ FOLDER = Path(__file__).parents[2] / "shared" / "corpus" / "cases"
 # needs a second device for the model, not for the process: the batch is already where the target should be
 ELSEWHERE = {"068_model_parallel_target"}
 CASES = sorted(path for path in FOLDER.glob("*.py") if path.stem not in ELSEWHERE) if FOLDER.is_dir() else []
-
-
-def plain(name):
-    """A name without quotes' kind and ``self.``."""
-    return name.replace("'", '"').removeprefix("self.")
-
-
-def starts(name, other):
-    """Whether a name is another one or a part of it."""
-    return name == other or (name.startswith(other) and re.match(r"[.\[(]", name[len(other) :]))
 
 
 @pytest.mark.skipif(not CASES, reason="the corpus is not at hand")
@@ -44,5 +34,4 @@ def test_case_that_raises(path):
             trainer.fit(case.Model(), data)
         (finding,) = explain(caught.value).findings
     assert is_marked(finding.origin) or is_marked(finding.used), finding
-    name, culprit = plain(finding.name), plain(case.EXPECT["culprit"])
-    assert starts(name, culprit) or starts(culprit, name), name
+    assert is_called(finding.name, case.EXPECT["culprit"]), finding.name

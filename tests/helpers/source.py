@@ -25,10 +25,14 @@ def is_marked(place: Origin | None, marker: str = "# BUG") -> bool:
     if place is None:
         return False
     lines = linecache.getlines(place.filename)
-    spans = [_span(node) for node in ast.walk(ast.parse("".join(lines))) if isinstance(node, ast.stmt)]
-    around = [span for span in spans if place.lineno in span]
-    smallest = min(around, key=len, default=range(place.lineno, place.lineno + 1))
-    return any(marker in lines[number - 1] for number in smallest)
+    return any(marker in lines[number - 1] for number in statement_lines("".join(lines), place.lineno))
+
+
+def statement_lines(text: str, lineno: int) -> range:
+    """The lines of the smallest statement that has a line; of a compound statement, those of its head."""
+    spans = [_span(node) for node in ast.walk(ast.parse(text)) if isinstance(node, ast.stmt)]
+    around = [span for span in spans if lineno in span]
+    return min(around, key=len, default=range(lineno, lineno + 1))
 
 
 def _span(node: ast.stmt) -> range:
