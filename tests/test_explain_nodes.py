@@ -248,12 +248,13 @@ def test_running_sum_of_a_live_error(monkeypatch):
     """With the exception at hand the sum itself is named, with the line that starts it."""
     message = f"Function AddBackward0 returned an invalid gradient at index 1 - {WORDINGS['2.x']}"
     with simulate_cuda(devices=1):
-        monkeypatch.setattr(*ENGINE, _failing(message))
         x = torch.ones(3, device="cuda", requires_grad=True)
         loss = torch.zeros(1)  # the culprit
         loss += (2 * x).sum().cpu()
-        with pytest.raises(RuntimeError, match="AddBackward0") as caught:
-            loss.backward()
+        with monkeypatch.context() as patch:  # ends before the simulation puts back what it replaced
+            patch.setattr(*ENGINE, _failing(message))
+            with pytest.raises(RuntimeError, match="AddBackward0") as caught:
+                loss.backward()
     (finding,) = explain(caught.value).findings
     assert (finding.rule, finding.name, finding.device) == ("gradient-device", "loss", "cpu")
     assert finding.origin.line.startswith("loss = torch.zeros(1)")

@@ -19,7 +19,6 @@ from tests.helpers.marked import (
     is_called,
     mistakes_in,
     mistakes_of,
-    needs_going_on,
     put,
     run_script,
     start,
@@ -92,7 +91,6 @@ def name_of(path: Path) -> str:
     return path.stem
 
 
-@needs_going_on
 @pytest.mark.ddp
 @pytest.mark.parametrize("path", EVERY, ids=name_of)
 def test_one_run_reports_every_mistake_once(path):
@@ -107,7 +105,6 @@ def test_one_run_reports_every_mistake_once(path):
     assert run.status == 1
 
 
-@needs_going_on
 @pytest.mark.ddp
 @pytest.mark.parametrize("path", EVERY, ids=name_of)
 def test_every_mistake_has_its_name(path):
@@ -121,7 +118,6 @@ def test_every_mistake_has_its_name(path):
     assert wrong == {}
 
 
-@needs_going_on
 @pytest.mark.parametrize("path", ALONE, ids=name_of)
 def test_the_figures_are_the_cpus(path):
     """What a script prints after its mistakes is what it prints on the CPU, byte for byte."""

@@ -315,5 +315,5 @@ def _foreign_names(module: torch.nn.Module) -> dict[int, tuple[str, Origin | Non
         if not isinstance(place.value, torch.Tensor):
             held = tensors_of(place.value, place.name)
         for name, tensor in held:
-            found[id(tensor)] = (name, place.origin)
+            found[id(tensor)] = (name, place.made)
     return found

@@ -108,7 +108,7 @@ def _among_unregistered(root: torch.nn.Module, tree: ModuleTree, wanted: Any) ->
             for name, tensor in tensors_of(held, place.name):
                 if tensor is wanted:
                     metric = is_metric(held)
-                    return Named(place.name if metric else name, place.origin, "metric" if metric else "module")
+                    return Named(place.name if metric else name, place.made, "metric" if metric else "module")
     return _attribute_with(tree, wanted)
 
 

@@ -103,7 +103,7 @@ class Program:
         for place in unregistered(module, ModuleTree(module, name)):
             for typed, tensor in _held_at(place):
                 if id(tensor) in wanted:
-                    yield id(tensor), Known(typed, place.origin, is_registered=False)
+                    yield id(tensor), Known(typed, place.made, is_registered=False)
 
     def loss(self) -> tuple[str, Origin | None]:
         """Tell what the call is given, as typed, and the line that made it."""

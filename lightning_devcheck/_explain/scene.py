@@ -28,7 +28,7 @@ from lightning_devcheck._report.records import Operand, Operator, Origin, descri
 from lightning_devcheck._simulate.tensor.places import decided, decided_line
 from lightning_devcheck._source.files import is_host, is_installed, statement_at
 from lightning_devcheck._source.queries import is_building
-from lightning_devcheck._source.statements import is_move, targets_of
+from lightning_devcheck._source.statements import is_move, pairs_of
 
 Pair = tuple[str, torch.Tensor]
 # where something is kept by an object that a line of a class gives it to
@@ -242,7 +242,7 @@ def _says_more(line: Origin, named: Named, kept: Origin) -> bool:
     step, for an attribute: what is made anew there can be made on the device.
     """
     statement = statement_at(line)
-    targets = [] if statement is None else targets_of(statement)
+    targets = [] if statement is None else [target for target, _ in pairs_of(statement)]
     if any(isinstance(target, ast.Attribute) and named.name.endswith(f".{target.attr}") for target in targets):
         return True
     runs_in_step = line.function == kept.function != "" and not is_building(kept, None)

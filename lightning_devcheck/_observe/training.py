@@ -147,7 +147,7 @@ def kept_graphs(own: OwnTensors, first_node: int) -> Iterator[KeptGraph]:
 def _kept(own: OwnTensors) -> Iterator[tuple[str, Any, Origin | None]]:
     """What a module keeps that may have a graph: name, value, and the line where that is known."""
     for place in unregistered(own.module):
-        yield place.name, place.value, place.origin
+        yield place.name, place.value, place.made
     for buffer in own.buffers:
         if buffer.grad_fn is not None:
             yield own.names[id(buffer)], buffer, None

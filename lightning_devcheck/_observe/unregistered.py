@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -17,12 +17,18 @@ from lightning_devcheck._observe.inert import (
     is_metric,
     is_tensor,
     own_tensors,
+    parts,
     shape_of,
 )
 from lightning_devcheck._observe.module_tree import ModuleTree, tensors_of
 from lightning_devcheck._report.records import Origin
-from lightning_devcheck._source.path import Path
-from lightning_devcheck._source.queries import attribute_origin, outside_origin, part_origin
+from lightning_devcheck._source.path import Link, Path
+from lightning_devcheck._source.queries import (
+    attribute_origin,
+    hands_on,
+    outside_origin,
+    part_origin,
+)
 
 Kind = Literal["tensor", "parameter", "metric", "module"]
 
@@ -36,30 +42,39 @@ class Place:
         value: The tensor or module itself; a place is dropped as soon as it is recorded.
         owner: The class that assigns the attribute.
         attribute: The attribute that holds it, ``heads``.
-        root: The class of the tree's root.
+        above: The classes of the modules around the owner, each with its own name for this.
+        way: The classes of plain objects on the way, each with the attribute that leads on.
     """
 
     name: str
     value: Any
     owner: type
     attribute: str
-    root: type
-
-    @property
-    def origin(self) -> Origin | None:
-        """The line that assigns the attribute, where the source is at hand."""
-        own = attribute_origin(self.owner, self.attribute)
-        path = Path.parse(self.name)
-        return own or outside_origin(self.root, path)
+    above: tuple[tuple[type, Path], ...]
+    way: tuple[tuple[type, str], ...] = ()
 
     @property
     def made(self) -> Origin | None:
-        """The line to change: for a tensor the one that puts it in, else the attribute's own."""
-        value, part = self.value, None
-        if is_tensor(value) and not is_a(value, torch.nn.Parameter):
-            path = Path.parse(self.name)
-            part = part_origin(self.owner, self.attribute, path)
-        return part or self.origin
+        """The line to change: the innermost that makes it, else the one that assigns it."""
+        for kind, attribute in reversed(self.way):
+            line = self._line(kind, attribute)
+            # an argument has its device from outside
+            if line is not None and not hands_on(kind, line):
+                return line
+        line = self._line(self.owner, self.attribute)
+        if line is not None:
+            return line
+        for kind, path in self.above:
+            line = outside_origin(kind, path)
+            if line is not None:
+                return line
+        return None
+
+    def _line(self, kind: type, attribute: str) -> Origin | None:
+        if not is_tensor(self.value) or is_a(self.value, torch.nn.Parameter):
+            return attribute_origin(kind, attribute)
+        path = Path.parse(self.name)
+        return part_origin(kind, attribute, path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,15 +122,35 @@ def unregistered(module: torch.nn.Module, tree: ModuleTree | None = None) -> Ite
 
 def _plain_places(tree: ModuleTree) -> Iterator[Place]:
     seen: set[int] = set()
-    root = type(tree.modules[0])
     for index, attribute, value in tree.attributes:
         owner = tree.modules[index]
         if attribute == "_hparams" or is_metric(owner):
             continue  # a metric's states move with it
         spelled = f"{tree.path(index)}.{attribute}"
         for name, found in inside(value, spelled, seen=seen):
-            if not is_a(found, GENERATOR):
-                yield Place(name, found, type(owner), attribute, root)
+            if is_a(found, GENERATOR):
+                continue
+            path, start = Path.parse(name), Path.parse(spelled)
+            above = _above(tree, index, path)
+            rest = path.links[len(start.links) :]
+            way = _way(value, rest)
+            yield Place(name, found, type(owner), attribute, tuple(above), tuple(way))
+
+
+def _above(tree: ModuleTree, index: int, path: Path) -> Iterator[tuple[type, Path]]:
+    """The classes of the modules around a module, each with its own name for a part."""
+    length = len(tree.path(index).links)
+    for depth, (kind, _) in enumerate(tree.links(index), 1):
+        yield kind, Path("self", path.links[length - depth :])
+
+
+def _way(value: Any, links: Iterable[Link]) -> Iterator[tuple[type, str]]:
+    """The plain objects on the way to a part, each with the attribute that leads on."""
+    for link in links:
+        if link.kind == "attribute":
+            yield type(value), link.key
+        held = (part for step, part in parts(value) if step == link)
+        value = next(held, None)
 
 
 def record(place: Place) -> Unregistered:

@@ -79,8 +79,11 @@ def read_assignments(statements: Sequence[Statement]) -> dict[str, list[Assignme
 
 
 def _named(statement: Statement) -> Iterator[Assigned]:
-    """The variables of the class itself."""
-    for target in targets_of(statement.node):
+    """The variables of the class itself; an annotation alone gives none its value."""
+    node = statement.node
+    if isinstance(node, ast.AnnAssign) and node.value is None:
+        return
+    for target in targets_of(node):
         if not statement.function and isinstance(target, ast.Name):
             yield target.id, "class", Path(target.id)
 

@@ -26,8 +26,10 @@ from lightning_devcheck._source.statements import (
     calls_in,
     kept_by,
     moved_in_place,
+    pairs_of,
     puts_on_host,
     spell,
+    word_of,
 )
 
 MAX_CLASSES = 256
@@ -150,14 +152,58 @@ def part_origin(owner: type, attribute: str, path: Path) -> Origin | None:
     return attribute_origin(owner, attribute)
 
 
-def outside_origin(root: type, path: Path) -> Origin | None:
-    """The line of a root's class that sets an attribute of a part: ``self.body.adapter = …``.
+def hands_on(owner: type, line: Origin) -> bool:
+    """Whether a line of a class keeps what comes from elsewhere: ``self.mean = mean.clone()``."""
+    for statement in statements_of(owner):
+        if statement.origin != line:
+            continue
+        if _makes(statement.node):
+            return False
+        given = _arguments(owner, line.function)
+        return _reads(statement.node, given)
+    return False
+
+
+def _arguments(owner: type, method: str) -> set[str]:
+    """The arguments of a method, that of a base too."""
+    found: set[str] = set()
+    for _, function in methods_of(owner, method):
+        nodes = ast.walk(function.args)
+        found |= {node.arg for node in nodes if isinstance(node, ast.arg)}
+    return found
+
+
+def _makes(statement: ast.stmt) -> bool:
+    """Whether a statement makes a tensor or an object of a class."""
+    if puts_on_host(statement):
+        return True
+    for call in calls_in(statement):
+        name = word_of(call.func)
+        if name[:1].isupper():
+            return True
+    return False
+
+
+def _reads(statement: ast.stmt, variables: set[str]) -> bool:
+    """Whether what a statement assigns is computed from one of some variables."""
+    for _, value in pairs_of(statement):
+        if value is None:
+            continue
+        nodes = ast.walk(value)
+        words = [node.id for node in nodes if isinstance(node, ast.Name)]
+        if not variables.isdisjoint(words):
+            return True
+    return False
+
+
+def outside_origin(owner: type, path: Path) -> Origin | None:
+    """The line of a class that sets an attribute of a part: ``self.body.adapter = …``.
 
     Args:
-        root: The class.
-        path: The whole name, ``self.body.adapter[0]``.
+        owner: The class.
+        path: Its name for what is kept there, ``self.body.adapter[0]``.
     """
-    for found in _assignments_to(root, path.attribute):
+    for found in _assignments_to(owner, path.attribute):
         for one in reversed(_of_kinds(found, "part")):
             if path.is_in(one.path):
                 return one.statement.origin
@@ -205,7 +251,10 @@ def keeping_line(owner: type, path: Path) -> Origin | None:
         if statement.function in ("", "__init__"):
             continue
         kept = kept_by(statement.node)
-        if kept and kept[0] == str(path):
+        if kept is None:
+            continue
+        name, _ = kept
+        if name == str(path):
             return statement.origin
     return None
 

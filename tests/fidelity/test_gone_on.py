@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from tests.fidelity.gone_on import PROGRAMS, Trace, bytes_of, cases, compared, on_the_cpu, program_rows, rows
-from tests.helpers.marked import needs_going_on
 
 needs_corpus = pytest.mark.skipif(not cases(), reason="the corpus is not at hand")
 # cases that a run does not go on from, each with the reason
@@ -40,14 +39,12 @@ def test_no_case_has_other_figures():
 
 
 @needs_corpus
-@needs_going_on
 def test_cases_are_gone_on_from():
     """All cases but the listed ones run to their end."""
     assert names_of(with_mistakes(), "not gone on from") == set(NOT_GONE_ON)
     assert len(names_of(with_mistakes(), "equal")) >= 40
 
 
-@needs_going_on
 def test_programs_are_gone_on_from():
     """Adam over lists with state on the CPU, and dropout before a weight on the CPU, give the CPU's figures."""
     found = program_rows()

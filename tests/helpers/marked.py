@@ -15,8 +15,6 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
-
 from lightning_devcheck import Finding, Report
 from tests.helpers.source import statement_lines
 
@@ -26,11 +24,6 @@ SCRIPTS = sorted(FOLDER.glob("[a-z]*.py"))
 BUG = re.compile(r"# BUG (\d+)(?:: (.+))?$")
 FIX = re.compile(r"^\s*# FIX (\d+): (.+)$", re.MULTILINE)
 LIMIT_S = 200
-# whether `run` and `preflight` go on after a mistake, so that one run reports them all
-GOES_ON = False
-needs_going_on = pytest.mark.xfail(
-    not GOES_ON, reason="a run ends with the first mistake that a GPU refuses", strict=True
-)
 
 
 @dataclass(frozen=True)
