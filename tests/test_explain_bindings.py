@@ -305,7 +305,7 @@ def made_by_a_function(x):
 
 @culprit("table(4)")
 def made_by_a_function_on_the_line(x):
-    return torch.mul(x, table(4))
+    return torch.mul(x, table(4))  # here
 
 
 class Keeper(nn.Module):
@@ -322,8 +322,6 @@ class Keeper(nn.Module):
         self.by_name["key"] = torch.ones(4)  # here
         self.__dict__["raw"] = torch.ones(4)  # here
         self.first = self.second = torch.ones(4)  # here
-        self.cache = {}
-        self.logits = torch.ones(4)  # here
 
     @property
     def row(self):
@@ -331,18 +329,6 @@ class Keeper(nn.Module):
 
     def get(self):
         return self.by_name["key"]
-
-    @property
-    def shares(self):
-        return torch.softmax(self.logits, 0)
-
-    def grid(self, size):
-        if size not in self.cache:
-            self.cache[size] = torch.arange(size)  # here
-        return self.cache[size]
-
-    def make(self):
-        return torch.ones(4)  # here
 
 
 class Inherited(Keeper):
@@ -359,9 +345,6 @@ KEPT = {
     'self.by_name["key"]': lambda self, x: x * self.get(),
     "self.raw": lambda self, x: x * self.raw,
     "self.second": lambda self, x: x * self.second,
-    "self.logits": lambda self, x: x * self.shares,
-    "self.cache[4]": lambda self, x: x * self.grid(x.shape[1]),
-    "self.make()": lambda self, x: x * self.make(),
 }
 
 

@@ -8,7 +8,7 @@ from torch import nn
 from torchmetrics import Metric
 
 from lightning_devcheck import preflight
-from tests.helpers.failing import explained
+from tests.helpers.failing import explained, explained_afterwards
 from tests.helpers.training import Clean, make_loader
 
 
@@ -231,22 +231,10 @@ def test_attribute_set_by_the_base():
     assert explained(module.scaled, module).origin.line == 'super().__setattr__("scale", torch.ones(4))  # set'
 
 
-def counted(n):
-    """Make a number without a device."""
-    return torch.ones(n)  # made
-
-
 def shifted(x, device):
     """Make a shift without the device that is at hand."""
     shift = torch.ones(4)
     return x + shift
-
-
-def test_line_in_a_function_that_has_returned():
-    """A function without self is to be handed the device: its caller has it."""
-    assert explained(lambda x: x * counted(4)).fix == (
-        "return torch.ones(n, device=device)\n(device: a new argument of counted, from its caller)"
-    )
 
 
 def test_line_in_a_function_that_knows_the_device():
@@ -387,7 +375,7 @@ def loader():
 
 def test_batch_of_a_loader_in_a_plain_loop():
     """What a loader gives is to be moved by the loop; that the data are on the CPU is right."""
-    finding = explained(lambda x: epoch(nn.Linear(4, 4).to(x.device), loader(), x.device))
+    finding = explained_afterwards(lambda x: epoch(nn.Linear(4, 4).to(x.device), loader(), x.device))
     assert (finding.name, finding.origin.line) == ("target", "for inputs, target in loader:")
     assert finding.fix == "target = target.to(device)  (first in the loop)"
     assert finding.why == "A loader gives batches on the CPU; where no Trainer moves them, the loop has to."

@@ -21,7 +21,7 @@ from torchmetrics import MeanMetric, MetricCollection
 from torchmetrics.classification import MulticlassAccuracy
 
 from lightning_devcheck import explain
-from tests.helpers.failing import explained
+from tests.helpers.failing import explained_afterwards as explained
 from tests.helpers.source import is_marked
 
 CASES: list[tuple[Any, str, str, str]] = []

@@ -21,7 +21,7 @@ from lightning_devcheck._report.records import Origin
 from lightning_devcheck._source.files import innermost, parse, statement_at
 from lightning_devcheck._source.path import quoted
 from lightning_devcheck._source.statements import spell
-from tests.helpers.failing import explained, failure
+from tests.helpers.failing import explained, explained_afterwards, failure
 from tests.helpers.source import load
 
 GENERIC = "create it where the others are: device=self.device, or .to(other.device)"
@@ -159,7 +159,7 @@ def test_origin_spans_its_statement(tmp_path):
     """The place of what made a tensor has the first and last line and column of its statement."""
     path = tmp_path / "spans.py"
     path.write_text("import torch\n\n\ndef step(x):\n    mask = torch.ones(\n        4,\n    )\n    return x * mask\n")
-    finding = explained(load(path).step)
+    finding = explained_afterwards(load(path).step)
     made, used = finding.origin, finding.used
     assert (made.lineno, made.end_lineno, made.column, made.end_column) == (5, 7, 4, 5)
     assert (used.lineno, used.end_lineno, used.column, used.end_column) == (8, 8, 11, 19)

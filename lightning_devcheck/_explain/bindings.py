@@ -27,10 +27,8 @@ from lightning_devcheck._source.statements import (
     ADDERS,
     ASSIGNMENTS,
     FUNCTIONS,
-    calls_in,
     has_factory,
     moved_in_place,
-    names_device,
     pairs_of,
     parts_of,
     receiver_of,
@@ -41,7 +39,6 @@ from lightning_devcheck._source.statements import (
 Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.Module
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 Kind = Literal["value", "loop", "argument", "import", "move"]
-BRANCHES = (ast.If, ast.Try, ast.Match, ast.For, ast.While)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +88,7 @@ def find_binding(frame: Frame, name: str, point: Point | None = None) -> Binding
     for scope in _scopes(tree, frame.point):
         found = _in_scope(scope, base, point, moves)
         if found is not None:
-            return _part(scope, found, name, point) or _set_elsewhere(tree, found, base) or found
+            return _part(scope, found, name, point) or found
         if isinstance(scope, FUNCTIONS):
             point = end_of(tree.body[-1])  # ran after all of these
     return None
@@ -111,29 +108,17 @@ def _scopes(tree: ast.Module, point: Point) -> list[Scope]:
 def _in_scope(scope: Scope, name: str, point: Point, moves: bool) -> Binding | None:
     function = getattr(scope, "name", "")
     around = statements_around(scope, point)
-    nodes = list(scope_nodes(scope))
     bound = []
-    for node in nodes:
+    for node in scope_nodes(scope):
         # what a comprehension binds, it binds for itself: it is asked for by the statement that it is in
         if not isinstance(node, COMPREHENSIONS) or not around or contains(around[-1], start_of(node)):
             bound += [b for b in _bindings(node, name, function) if moves or b.kind != "move"]
     before = [b for b in bound if b.end <= point or isinstance(b.node, COMPREHENSIONS)]
     if before:
-        return _taken(max(before, key=lambda b: (contains(b.node, point), b.start)), before, nodes, point)
+        return max(before, key=lambda b: (contains(b.node, point), b.start))
     if not isinstance(scope, ast.Module) and _takes(scope.args, name):
         return Binding("argument", scope, None, function)
     return max(bound, key=lambda b: b.start) if bound else None  # a loop comes back to it
-
-
-def _taken(last: Binding, before: list[Binding], nodes: list[ast.AST], point: Point) -> Binding:
-    """The binding that made a CPU tensor, where the last one names a device on a branch that may not have run."""
-    if last.value is None or _stays_on_host(last.value) or not any(map(names_device, calls_in(last.value))):
-        return last
-    for node in nodes:
-        if isinstance(node, BRANCHES) and contains(node, last.start) and end_of(node) <= point:
-            others = [b for b in before if b.value is not None and _stays_on_host(b.value)]
-            return max(others, key=lambda b: b.start, default=last)
-    return last
 
 
 def _stays_on_host(value: ast.expr) -> bool:
@@ -170,19 +155,6 @@ def _partial(node: ast.AST, base: str) -> Iterator[tuple[Path, ast.expr | None]]
     filled = Path.of(receiver_of(call, ADDERS))
     if filled is not None and filled.base == base and call.args:  # type: ignore[union-attr]
         yield Path(base), call.args[-1]  # type: ignore[union-attr]
-
-
-def _set_elsewhere(tree: ast.Module, held: Binding, name: str) -> Binding | None:
-    """The binding in a function that declares the name ``nonlocal`` or ``global``, where it holds a placeholder."""
-    if held.kind != "value" or kind_of(held.value) != "placeholder":
-        return None
-    found: list[Binding] = []
-    for function in ast.walk(tree):
-        if isinstance(function, FUNCTIONS):
-            nodes = list(scope_nodes(function))
-            if any(isinstance(n, (ast.Nonlocal, ast.Global)) and name in n.names for n in nodes):
-                found += [b for n in nodes for b in _bindings(n, name, function.name)]
-    return max((b for b in found if kind_of(b.value) == "value"), key=lambda b: b.start, default=None)
 
 
 def takes_self(line: Origin) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from lightning_devcheck._explain.calls import frame_inside, method_of
 from lightning_devcheck._explain.locate import Named
+from lightning_devcheck._explain.result import made_at
 from lightning_devcheck._explain.scene import Scene
 from lightning_devcheck._judge.culprit import Culprit
 from lightning_devcheck._observe.inert import MISSING, attribute
@@ -28,13 +29,13 @@ def logged_value(scene: Scene) -> Culprit | None:
 
 
 def _culprit(scene: Scene, name: str, method: str) -> Culprit:
+    function = method_of(scene.root, method)
     for line, value in _logs(scene, name, method):
-        function = method_of(scene.root, method)
-        if function is not None:
-            inner = frame_inside(function, scene.root, scene.frames[-1], value)
-            search = scene.search(None, scene.wrong)
-            made = search.in_returned(inner, value)
-            return scene.culprit(Named(spell(value), made or line, "local"), None, device=scene.wrong, used=line)
+        if function is None:
+            break
+        inner = frame_inside(function, scene.root, scene.frames[-1], value)
+        made = made_at(value, inner) or line
+        return scene.culprit(Named(spell(value), made, "local"), None, device=scene.wrong, used=line)
     return scene.culprit(Named(f"self.log({quoted(name)})", None, "local"), None, device=scene.wrong)
 
 

@@ -15,7 +15,7 @@ from lightning_devcheck._explain.mentions import evaluate, makes_tensor
 from lightning_devcheck._observe.inert import DATA, is_a
 from lightning_devcheck._report.records import Origin
 from lightning_devcheck._source.files import origin_at, parse
-from lightning_devcheck._source.statements import is_host_copy, is_move, pairs_of, spell
+from lightning_devcheck._source.statements import is_host_copy, pairs_of, spell
 
 
 def is_made_on_host(node: ast.AST, frame: Frame) -> bool:
@@ -36,15 +36,6 @@ def gives_data(value: ast.expr, frame: Frame) -> bool:
     """Whether an expression makes a dataset or a loader: what it gives is on the CPU, and is to be."""
     kind: Any = evaluate(value.func, frame)[1] if isinstance(value, ast.Call) else None
     return is_a(kind, type) and issubclass(kind, DATA)
-
-
-def moves(node: ast.AST) -> bool:
-    """Whether a call copies to a device: ``.to(torch.float16)`` does not."""
-    if not is_move(node) or not isinstance(node, ast.Call):
-        return False
-    given = [*node.args, *(word.value for word in node.keywords if word.arg != "non_blocking")]
-    dtypes = [isinstance(a, ast.Attribute) and type(getattr(torch, a.attr, None)) is torch.dtype for a in given]
-    return not given or not all(dtypes)
 
 
 def imported(frame: Frame, name: str) -> Origin | None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from lightning_devcheck._explain.calls import CACHED, MAX_DEPTH, frame_inside, getter_of, method_of, returned, unwrap
+from lightning_devcheck._explain.calls import MAX_DEPTH, frame_inside, getter_of, method_of, returned
 from lightning_devcheck._explain.frames import Frame
 from lightning_devcheck._observe.devices import device_of
 from lightning_devcheck._observe.inert import (
@@ -24,7 +24,6 @@ from lightning_devcheck._observe.inert import (
     is_metric,
     item,
     parts,
-    registered,
 )
 from lightning_devcheck._observe.module_tree import tensors_of
 from lightning_devcheck._source.path import Link, Path
@@ -214,39 +213,3 @@ def makes_tensor(node: ast.AST, frame: Frame) -> bool:
         return False
     node.torch_function = name  # type: ignore[attr-defined]  # an argument, say: the file alone does not tell
     return True
-
-
-def callees(tree: ast.AST, frame: Frame) -> Iterator[tuple[ast.expr, types.FunctionType, Any]]:
-    """The user's functions that an expression calls, its properties included, each with its ``self``."""
-    for node in ast.walk(tree):
-        if not isinstance(node, (ast.Attribute, ast.Call)):
-            continue
-        for owner, function in _called(node, frame):
-            if function is not None:
-                yield node, function, owner
-
-
-def _called(node: ast.Attribute | ast.Call, frame: Frame) -> Iterator[tuple[Any, types.FunctionType | None]]:
-    """The ``self`` and the function of a property or call; of a module also its forward hooks, the last one first."""
-    value = evaluate(node.func, frame)[1] if isinstance(node, ast.Call) else MISSING
-    if is_a(value, torch.nn.Module):
-        yield from reversed([_unbound(hook) for hook in registered(value, "_forward_hooks").values()])
-        yield value, method_of(value, "forward")
-    else:
-        yield _callee(node, value, frame)
-
-
-def _unbound(hook: Any) -> tuple[Any, types.FunctionType | None]:
-    return (hook.__self__, unwrap(hook.__func__)) if type(hook) is types.MethodType else (MISSING, unwrap(hook))
-
-
-def _callee(node: ast.Attribute | ast.Call, value: Any, frame: Frame) -> tuple[Any, types.FunctionType | None]:
-    if isinstance(node, ast.Attribute):
-        _, owner = evaluate(node.value, frame)
-        return owner, None if owner is MISSING else getter_of(owner, node.attr)
-    if type(value) in (types.FunctionType, CACHED):
-        return MISSING, unwrap(value)
-    if not isinstance(node.func, ast.Attribute):
-        return MISSING, None
-    _, owner = evaluate(node.func.value, frame)
-    return owner, None if owner is MISSING else method_of(owner, node.func.attr)

@@ -27,7 +27,7 @@ def made_at(expression: ast.expr, frame: Frame) -> Origin | None:
             if binding.unpacked:
                 return origin
             expression = binding.value
-        function, owner = _called(expression, frame)
+        function, owner = called(expression, frame)
         results = _returned(function)
         if function is None or not results:
             return origin
@@ -60,7 +60,7 @@ def _returned(function: types.FunctionType | None) -> list[ast.expr]:
     return returned(function)
 
 
-def _called(expression: ast.expr, frame: Frame) -> tuple[types.FunctionType | None, Any]:
+def called(expression: ast.expr, frame: Frame) -> tuple[types.FunctionType | None, Any]:
     """The function of the user's that an expression calls, and its ``self``."""
     if not isinstance(expression, ast.Call):
         return None, MISSING
