@@ -180,7 +180,7 @@ def _follows(finding: Finding, other: Finding) -> bool:
         return True
     if finding.origin == other.origin and finding.fix == other.fix:
         return True
-    return other.decided.meets(finding.decided) or other.decided.meets(finding.origin)
+    return other.decided.meets(finding.decided or finding.origin)
 
 
 def _is_again(finding: Finding, other: Finding) -> bool:
