@@ -19,13 +19,13 @@ from lightning_devcheck._explain.messages import GRAD_SCALER, Match, recognize
 from lightning_devcheck._explain.nodes import INVALID_GRADIENT, blame_node
 from lightning_devcheck._explain.scene import Scene
 from lightning_devcheck._judge.culprit import Culprit, judge_culprit
-from lightning_devcheck._observe.inert import is_a, is_module
+from lightning_devcheck._observe.inert import is_a, is_module, namespace
 from lightning_devcheck._report.errors import DeviceMismatchError
 from lightning_devcheck._report.records import Finding
 from lightning_devcheck._report.report import Report
 from lightning_devcheck._source.files import is_host
 from lightning_devcheck._source.queries import class_source
-from lightning_devcheck._witness.refusal import Refusal
+from lightning_devcheck._witness.refusal import DECIDED, Refusal
 
 RAISED = (RuntimeError, ValueError, TypeError, AssertionError)  # what torch and its friends raise
 MAX_CAUSES = 10
@@ -82,7 +82,7 @@ def explain(exception: BaseException, module: torch.nn.Module | None = None) -> 
     with no_torch_function():
         frames = [frame for one in chain[chain.index(error) :] for frame in read_frames(_traceback(one))]
         name, root = ("self", module) if module is not None else _root(frames)
-        scene = Scene(match, tuple(frames), root, name)
+        scene = Scene(match, tuple(frames), root, name, made=namespace(error).get(DECIDED))
         culprit = find_culprit(scene)
     return Report((judge_culprit(culprit),), {"tensors": scene.counted})
 

@@ -46,6 +46,7 @@ class Scene:
         root_name: What the user calls it.
         counted: How many tensors were looked at.
         stray: The tensor that is not where it should be, where somebody has seen it.
+        made: The line that decided its device, where that is all that is left of it.
         belongs: Where it should be, likewise.
     """
 
@@ -55,6 +56,7 @@ class Scene:
     root_name: str = "self"
     counted: int = 0
     stray: torch.Tensor | None = None
+    made: Origin | None = None
     belongs: torch.device | None = None
 
     @functools.cached_property
@@ -149,7 +151,7 @@ class Scene:
             known: Further fields of `Culprit`.
         """
         message = self.match.message
-        line = None if tensor is None else decided_line(tensor)
+        line = self.made if tensor is None else decided_line(tensor)
         if line is not None:
             named = as_decided(named, line)
         if tensor is not None:

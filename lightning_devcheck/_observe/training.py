@@ -140,7 +140,8 @@ def kept_graphs(own: OwnTensors, first_node: int) -> Iterator[KeptGraph]:
         if _is_old(value.grad_fn, first_node):
             told.add(container)
             kept_at = keeping_line(type(module), path)
-            origin = origin or _origin_of(module, container)
+            if len(path.links) == 1 or origin is None:
+                origin = _origin_of(module, container)
             yield KeptGraph(container, device_of(value), origin, kept_at)
 
 

@@ -34,4 +34,6 @@ class Refusal:
     in_backward: bool = False
 
 
+# on an error that was raised: the line that decided the device of its culprit
+DECIDED = "_decided_line"
 Note = Callable[[Refusal], None]

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 import torch
 
 from lightning_devcheck._simulate.state import device_at, running
-from lightning_devcheck._simulate.tensor.places import decided
+from lightning_devcheck._simulate.tensor.places import decided, decided_line
 from lightning_devcheck._witness.places import NOWHERE, Place
-from lightning_devcheck._witness.refusal import Refusal
+from lightning_devcheck._witness.refusal import DECIDED, Refusal
 
 
 @contextmanager
@@ -52,6 +52,8 @@ def refuse(
     """
     simulation = running()
     if simulation.note is None or simulation.here.trying:
+        # what an expression has made is gone when the error is explained
+        vars(error)[DECIDED] = next(iter(map(decided_line, strays)), None)
         raise error
     here = simulation.places.here()
     # what torch has made inside the refused call follows from what it was given
