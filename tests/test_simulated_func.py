@@ -356,6 +356,7 @@ def test_what_is_compiled_as_a_whole_runs():
         assert torch.equal(inside(x), torch.sin(x))
 
 
+@pytest.mark.skipif(torch.__version__ < "2.7", reason="torch 2.6 exports in another way")
 def test_the_export_of_parameters_on_a_device_is_refused():
     """Torch without CUDA would end the process; without autograd the export works."""
     with simulate_cuda(devices=2):

@@ -51,11 +51,13 @@ class Recorder:
     def __call__(self, refusal: Refusal) -> None:
         """Count a refusal with its causes, and explain it where there is a new one."""
         with self._lock:
+            if self._follows(refusal):
+                return
             causes = _causes(refusal)
             is_known = all(cause in self._counts for cause in causes)
             for cause in dict.fromkeys(causes):
                 self._counts[cause] = self._counts.get(cause, 0) + 1
-            if not is_known and not self._follows(refusal):
+            if not is_known:
                 self._explain(refusal, causes)
 
     def _follows(self, refusal: Refusal) -> bool:

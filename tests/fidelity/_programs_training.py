@@ -422,6 +422,9 @@ OLDER = {
     "x = torch.randn(5, device=device, requires_grad=True); x.cumprod(0).sum().backward(); x": PROD,
     "torch.vmap(lambda x, i: x[i])(torch.randn(2, 3, device=device), torch.tensor([0, 2], device=device))": "vmap takes no index",
     "fitted(nn.Linear(3, 1).to(device), functools.partial(torch.optim.Adagrad, fused=True), torch.ones(2, 3, device=device))": "Adagrad is fused on the CPU only",
+    'x = torch.randn(5, 3, device=device); torch.vmap(lambda a: F.dropout(a, .5), randomness="same")(x)': (
+        "dropout of tensor subclasses under vmap draws in another way"
+    ),
     "m = nn.Linear(3, 3, bias=False).to(device); fitted(m, torch.optim.Muon, torch.ones(2, 3, device=device))": "there is no Muon",
 }
 
