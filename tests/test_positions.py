@@ -108,7 +108,6 @@ BEFORE = "import torch\n\ndef step(x):\n    mask = torch.ones(4)\n    other = x 
 EDITS = {
     "a line before": BEFORE.replace("import torch\n", "import torch\nimport os\n"),
     "a line in the function": BEFORE.replace("    mask", "    more = x * 2\n    mask"),
-    "another name": BEFORE.replace("return other * mask", "return other * task"),
     "another function": "def other(x):\n    return x\n",
     "no Python": "a b c\n" * 10,
     "nothing": "",
@@ -125,6 +124,17 @@ def test_file_that_was_edited_since(tmp_path, edit):
     linecache.checkcache(str(path))
     (finding,) = explain(error).findings
     assert (finding.name, finding.fix) == ("a tensor", GENERIC)
+
+
+def test_line_of_an_edited_file_that_is_as_it_was(tmp_path):
+    """A line that the simulation saw is mended where it still stands, whatever else was edited."""
+    path = tmp_path / "edited.py"
+    path.write_text(BEFORE, encoding="utf-8")
+    error = failure(load(path).step)
+    path.write_text(BEFORE.replace("return other * mask", "return other * mistake"), encoding="utf-8")
+    linecache.checkcache(str(path))
+    (finding,) = explain(error).findings
+    assert (finding.name, finding.fix) == ("a tensor", ON_DEVICE)
 
 
 def test_file_that_is_as_it_was(tmp_path):
