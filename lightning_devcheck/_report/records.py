@@ -86,6 +86,29 @@ class Operator:
 
 
 @dataclass(frozen=True, slots=True)
+class Edit:
+    """A piece of a file, and what to write in its place.
+
+    Attributes:
+        filename: The file.
+        lineno: The line on which the piece begins, counted from 1.
+        column: Where it begins there, in bytes of UTF-8 as Python counts them.
+        end_lineno: The line on which it ends.
+        end_column: Where it ends there; what is only put in begins and ends at one point.
+        old: The text that stands there, so that a file that has changed since is left alone.
+        new: The text to write.
+    """
+
+    filename: str
+    lineno: int
+    column: int
+    end_lineno: int
+    end_column: int
+    old: str
+    new: str
+
+
+@dataclass(frozen=True, slots=True)
 class TensorRecord:
     """A tensor as it was seen.
 
@@ -183,6 +206,8 @@ class Finding:
         operators: The operators around the place where the devices meet, in the order of the forward.
         decided: The line where the culprit's device was decided, where that was seen; what goes back to the same line
             has the same cause.
+        edits: What to change in the sources; empty where no change is known.
+        verified: Whether a second run with the edits was without the finding; None where that was not tried.
     """
 
     rule: str
@@ -203,6 +228,8 @@ class Finding:
     count: int = 1
     operators: tuple[Operator, ...] = ()
     decided: Origin | None = None
+    edits: tuple[Edit, ...] = ()
+    verified: bool | None = None
 
     @property
     def detail(self) -> str:
@@ -215,6 +242,7 @@ class Finding:
         data["shape"] = None if self.shape is None else list(self.shape)
         data["others"] = [asdict(other) for other in self.others]
         data["operators"] = [asdict(operator) for operator in self.operators]
+        data["edits"] = [asdict(edit) for edit in self.edits]
         return data
 
     @classmethod
@@ -226,6 +254,7 @@ class Finding:
         fields["shape"] = None if fields.get("shape") is None else tuple(fields["shape"])
         fields["others"] = tuple(Operand(**other) for other in fields.get("others", ()))
         fields["operators"] = tuple(Operator(**operator) for operator in fields.get("operators", ()))
+        fields["edits"] = tuple(Edit(**edit) for edit in fields.get("edits", ()))
         return cls(**fields)
 
 
