@@ -11,6 +11,13 @@ from lightning_devcheck._report.rules import RULES
 from lightning_devcheck._source.statements import detached
 from tests.helpers.source import placed
 
+
+def words_of(*args):
+    """Why and fix, without the edits."""
+    cure = cause_of(*args)
+    return cure.why, cure.fix
+
+
 ON_OWN = "w = torch.ones(3, device=self.device)"
 CASES = [
     ("mixed-devices", "mask", "mask = torch.ones(4)", "", "cpu", "mask = torch.ones(4, device=self.device)"),
@@ -219,7 +226,7 @@ CASES = [
 def test_fix_is_a_line_to_paste(tmp_path, rule, name, made, used, device, fix):
     """The fix is the user's own line, put right."""
     place = placed(tmp_path, used, name="used.py") if used else None
-    why, found = cause_of(rule, name, placed(tmp_path, made), place, device, "cuda:1")
+    why, found = words_of(rule, name, placed(tmp_path, made), place, device, "cuda:1")
     assert found.splitlines()[0] == fix
     assert why
 
@@ -240,18 +247,18 @@ def test_fix_is_a_line_to_paste(tmp_path, rule, name, made, used, device, fix):
 )
 def test_lines_that_say_nothing(tmp_path, line):
     """A line that makes nothing on a device, or is no whole statement, leaves the rule's own words."""
-    assert cause_of("mixed-devices", "x", placed(tmp_path, line), None, "cpu", "cuda:1") == ("", "")
+    assert words_of("mixed-devices", "x", placed(tmp_path, line), None, "cpu", "cuda:1") == ("", "")
 
 
 @pytest.mark.parametrize("line", ["x = y.to(torch.bfloat16)", "x = y.to(memory_format=torch.channels_last)"])
 def test_moves_to_no_device(tmp_path, line):
     """A cast, or another memory format, is no device that a line names: nothing is put in its place."""
-    assert cause_of("wrong-rank-device", "x", placed(tmp_path, line), None, "cuda:0", "cuda:1") == ("", "")
+    assert words_of("wrong-rank-device", "x", placed(tmp_path, line), None, "cuda:0", "cuda:1") == ("", "")
 
 
 def test_without_a_line():
     """Every rule can be asked for without a line."""
-    assert all(cause_of(rule, "x", None, None, "cpu", "cuda:1") == ("", "") for rule in RULES)
+    assert all(words_of(rule, "x", None, None, "cpu", "cuda:1") == ("", "") for rule in RULES)
 
 
 @pytest.mark.parametrize(
@@ -274,10 +281,10 @@ def test_what_is_kept_is_detached(line, fixed):
 def test_module_moved_by_hand(tmp_path):
     """A line that moves a module is to be taken out; one that throws a moved tensor away is to keep it."""
     made = placed(tmp_path, 'self.enc.to("cuda:0")')
-    why, fix = cause_of("wrong-rank-device", "self.enc.weight", made, None, "cuda:0", "cuda:1")
+    why, fix = words_of("wrong-rank-device", "self.enc.weight", made, None, "cuda:0", "cuda:1")
     assert why.startswith("This line moves the module, in place")
     assert fix.startswith("take it out")
-    why, fix = cause_of("mixed-devices", "self.enc", made, None, "cpu", "cuda:1")
+    why, fix = words_of("mixed-devices", "self.enc", made, None, "cpu", "cuda:1")
     assert why.startswith(".to() returns a new tensor, which this line throws away")
 
 
@@ -290,7 +297,7 @@ def test_module_moved_by_hand(tmp_path):
 )
 def test_generator_made_before_the_device_is_known(tmp_path, name, made, function, fix):
     """A generator of __init__ or of the file is made when the module has been moved."""
-    _, found = cause_of("mixed-devices", name, placed(tmp_path, made, function), None, "cpu", "cuda:1")
+    _, found = words_of("mixed-devices", name, placed(tmp_path, made, function), None, "cpu", "cuda:1")
     assert found == f"def on_fit_start(self):  # the module has been moved\n    {fix}"
 
 
@@ -298,7 +305,7 @@ def test_generator_made_in_the_step(tmp_path):
     """A generator of the step is made on the device, in its line."""
     made = placed(tmp_path, "rng = torch.Generator()", "training_step")
     assert (
-        cause_of("mixed-devices", "rng", made, None, "cpu", "cuda:1")[1] == "rng = torch.Generator(device=self.device)"
+        words_of("mixed-devices", "rng", made, None, "cpu", "cuda:1")[1] == "rng = torch.Generator(device=self.device)"
     )
 
 
@@ -306,7 +313,7 @@ def test_generator_made_in_the_step(tmp_path):
 def test_generator_that_is_on_a_device_by_mistake(tmp_path, given):
     """What draws on the CPU needs a generator without a device, or a device of its own."""
     made = placed(tmp_path, f"rng = torch.Generator({given})", "training_step")
-    why, fix = cause_of("mixed-devices", "rng", made, None, "cuda:0", "cpu")
+    why, fix = words_of("mixed-devices", "rng", made, None, "cuda:0", "cpu")
     assert why.endswith("samplers, loaders and calls without device= draw on the CPU.")
     assert fix == "rng = torch.Generator(), or device=rng.device in the call that draws"
 
@@ -314,14 +321,14 @@ def test_generator_that_is_on_a_device_by_mistake(tmp_path, given):
 def test_generator_that_names_the_cpu(tmp_path):
     """A device that is given by position is replaced, not given twice."""
     made = placed(tmp_path, 'rng = torch.Generator("cpu")', "training_step")
-    _, fix = cause_of("mixed-devices", "rng", made, None, "cpu", "cuda:0")
+    _, fix = words_of("mixed-devices", "rng", made, None, "cpu", "cuda:0")
     assert fix == "rng = torch.Generator(device=self.device)"
 
 
 def test_container_of_other_things(tmp_path):
     """A container that also holds what is no module is not advised to be made one of modules."""
     made = placed(tmp_path, 'self.metrics = ("train", MeanMetric())', "__init__")
-    assert cause_of("unregistered-metric", "self.metrics[1]", made, None, "cpu", "") == ("", "")
+    assert words_of("unregistered-metric", "self.metrics[1]", made, None, "cpu", "") == ("", "")
 
 
 @pytest.mark.parametrize(
@@ -343,7 +350,7 @@ def test_container_of_other_things(tmp_path):
 )
 def test_written_out_device_where_the_module_is_built(tmp_path, rule, name, made, fix):
     """In __init__ the written-out device gives way to registration: self.device is the CPU there."""
-    why, found = cause_of(rule, name, placed(tmp_path, made, "__init__"), None, "cuda:0", "cuda:1")
+    why, found = words_of(rule, name, placed(tmp_path, made, "__init__"), None, "cuda:0", "cuda:1")
     assert (found, why.startswith("The device written out here")) == (fix, True)
 
 
@@ -357,11 +364,11 @@ def test_written_out_device_where_the_module_is_built(tmp_path, rule, name, made
 )
 def test_what_is_made_after_the_move(tmp_path, rule, name, made, fix):
     """A metric or layer that a step makes belongs into __init__; a tensor for a buffer's slot is made on the device."""
-    _, found = cause_of(rule, name, placed(tmp_path, made, "training_step"), None, "cpu", "cuda:1")
+    _, found = words_of(rule, name, placed(tmp_path, made, "training_step"), None, "cpu", "cuda:1")
     assert found.startswith(fix)
 
 
 def test_move_to_a_dtype(tmp_path):
     """A dtype is no device."""
     made = placed(tmp_path, "w = w.to(torch.float32)", "training_step")
-    assert cause_of("wrong-rank-device", "w", made, None, "cuda:0", "cuda:1") == ("", "")
+    assert words_of("wrong-rank-device", "w", made, None, "cuda:0", "cuda:1") == ("", "")

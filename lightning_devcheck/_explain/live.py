@@ -12,6 +12,7 @@ from lightning_devcheck._explain.frames import read_stack
 from lightning_devcheck._explain.locate import Named
 from lightning_devcheck._explain.names import Search
 from lightning_devcheck._explain.paste import writing_at
+from lightning_devcheck._judge.case import Cure
 from lightning_devcheck._judge.culprit import paste
 from lightning_devcheck._observe.devices import device_of
 from lightning_devcheck._observe.inert import inside
@@ -48,5 +49,6 @@ class Caller:
         writing = writing_at(made, frames, expected)
         if made is None or writing is None:
             return finding
-        fix = paste(finding.fix, finding.name, made, writing, in_module=writing.has_module)
-        return dataclasses.replace(finding, fix=fix)
+        given = Cure(finding.why, finding.fix, finding.edits)
+        cure = paste(given, finding.name, made, writing, in_module=writing.has_module)
+        return dataclasses.replace(finding, fix=cure.fix, edits=cure.edits)

@@ -251,8 +251,11 @@ def _finding(rule: str, record: TensorRecord, allowed: Iterable[torch.device], *
         **{key: value for key, value in fields.items() if value},
     }
     where, expected = str(record.device), spell_devices(allowed)
-    why, fix = cause_of(rule, given["name"], given.get("origin"), given.get("used"), where, expected)
-    given |= {key: words for key, words in (("why", why), ("fix", fix)) if words}
+    cure = cause_of(rule, given["name"], given.get("origin"), given.get("used"), where, expected)
+    if cure.why:
+        given["why"] = cure.why
+    if cure.fix:
+        given["fix"], given["edits"] = cure.fix, cure.edits
     return make_finding(rule, device=where, expected=expected, **given)
 
 

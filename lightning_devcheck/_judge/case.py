@@ -7,9 +7,26 @@ import functools
 from dataclasses import dataclass
 from typing import TypeGuard
 
+from lightning_devcheck._report.records import Edit
 from lightning_devcheck._source.assignments import attribute_path
+from lightning_devcheck._source.edits import Source, changes, compiles
 from lightning_devcheck._source.path import Path
-from lightning_devcheck._source.statements import pairs_of, targets_of, word_of
+from lightning_devcheck._source.statements import pairs_of, parse_text, targets_of, word_of
+
+
+@dataclass(frozen=True, slots=True)
+class Cure:
+    """Why something is wrong, and what cures it.
+
+    Attributes:
+        why: The cause.
+        fix: What to write instead, in words or as code.
+        edits: The same as edits of the source; empty where none is known.
+    """
+
+    why: str = ""
+    fix: str = ""
+    edits: tuple[Edit, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -23,6 +40,7 @@ class Case:
         used: The statement where it met the others.
         function: The function that ``made`` is in; ``__init__`` for one that ``__init__`` and its like alone call.
         device: Where it is.
+        filename: The file that ``made`` is in.
     """
 
     rule: str
@@ -31,6 +49,22 @@ class Case:
     used: ast.stmt | None
     function: str
     device: str
+    filename: str = ""
+
+    def instead(self, why: str, code: str, note: str = "") -> Cure:
+        """Cure by a statement in the place of the one that made the culprit.
+
+        Args:
+            why: The cause.
+            code: The statement.
+            note: What to say behind it.
+        """
+        source = Source(self.filename)
+        edits: tuple[Edit, ...] = ()
+        new = parse_text(code)
+        if new is not None and len(new.body) == 1:
+            edits = changes(source, self.made, new.body[0])
+        return Cure(why, f"{code}{note}", edits if compiles(source, edits) else ())
 
     @property
     def value(self) -> ast.expr | None:

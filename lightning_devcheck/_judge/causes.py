@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 import copy
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
-from lightning_devcheck._judge.case import Case, makes_object
+from lightning_devcheck._judge.case import Case, Cure, makes_object
 from lightning_devcheck._judge.moves import (
     discarded_move,
     early_move,
@@ -55,7 +56,7 @@ def cause_of(
     device: str,
     expected: str,
     owner: type | None = None,
-) -> tuple[str, str]:
+) -> Cure:
     """Say why a culprit is where it is and what to write instead, from the line that made it.
 
     Args:
@@ -68,26 +69,27 @@ def cause_of(
         owner: The class of the module that holds it, where that is known.
 
     Returns:
-        Why and fix; empty where the rule's own words are all that can be said.
+        Why, fix and edits; empty where the rule's own words are all that can be said.
     """
     made = statement_at(origin, name)
     if origin is None or made is None:
-        return "", ""
+        return Cure()
     function = origin.function
     if is_building(origin, owner) and function not in BUILDERS:
         function = "__init__"
-    case = Case(rule, name, made, statement_at(used), function, device)
-    why, fix = next((found for cause in CAUSES if (found := cause(case)) is not None), ("", ""))
+    case = Case(rule, name, made, statement_at(used), function, device, origin.filename)
+    cure = next((found for cause in CAUSES if (found := cause(case)) is not None), Cure())
+    fix = cure.fix.removesuffix("\n    pass")  # of the head of a block
     if fix.startswith("if ") and line_of(origin.filename, made.lineno).line.startswith("elif "):
         fix = f"el{fix}"
-    return why, fix.removesuffix("\n    pass")  # of the head of a block
+    return replace(cure, fix=fix)
 
 
-def _own_transfer(case: Case) -> tuple[str, str] | None:
+def _own_transfer(case: Case) -> Cure | None:
     """The module's own way to move a batch, which leaves something behind."""
     if case.rule != "batch-device" or case.function != "transfer_batch_to_device":
         return None
-    return (
+    return Cure(
         "The module's own transfer_batch_to_device returns it where it was.",
         "move every part there, or begin with batch = super().transfer_batch_to_device(batch, device, dataloader_idx)",
     )
@@ -96,7 +98,7 @@ def _own_transfer(case: Case) -> tuple[str, str] | None:
 _OF_DEVICE = "A generator draws on its own device only; samplers, loaders and calls without device= draw on the CPU."
 
 
-def _generator(case: Case) -> tuple[str, str] | None:
+def _generator(case: Case) -> Cure | None:
     made = copy.deepcopy(case.made)
     calls = [c for c in calls_in(made) if calls_torch(c, "Generator")]
     if not calls:
@@ -106,43 +108,43 @@ def _generator(case: Case) -> tuple[str, str] | None:
     if case.device != "cpu":
         for call in calls:
             call.keywords.clear()
-        return _OF_DEVICE, f"{spell(made)}, or device={case.name}.device in the call that draws"
+        return Cure(_OF_DEVICE, f"{spell(made)}, or device={case.name}.device in the call that draws")
     line = with_device_argument(made, lambda call: calls_torch(call, "Generator"))
     if case.name.isupper():  # a constant of the file
         line = f"self.{case.name.lower()} = {line.partition(' = ')[2]}"
     if case.name.isupper() or case.function in BUILDERS:  # there self.device is the CPU, or unknown
         line = f"def on_fit_start(self):  # the module has been moved\n    {line}"
-    return "A generator draws on its own device only, and Lightning does not move it.", line
+    return Cure("A generator draws on its own device only, and Lightning does not move it.", line)
 
 
-def _optimizer(case: Case) -> tuple[str, str] | None:
+def _optimizer(case: Case) -> Cure | None:
     call = case.value
     made = makes_object(call) and "parameters()" in spell(call)
     if not case.attribute or not made or case.rule not in ("optimizer-device", "mixed-devices"):
         return None
-    return (
+    return Cure(
         "It was made before Lightning moved the module, and keeps copies of the parameters from before the move.",
         f"def configure_optimizers(self):\n    return {spell(call)}",  # type: ignore[arg-type]
     )
 
 
-def _other_memory(case: Case) -> tuple[str, str] | None:
+def _other_memory(case: Case) -> Cure | None:
     target = case.made.targets[0] if isinstance(case.made, ast.Assign) else None
     if not isinstance(target, ast.Attribute) or target.attr != "data" or case.value is None:
         return None
-    return (
+    return case.instead(
         "Assigning .data puts the new tensor's memory in, wherever that is.",
         f"{spell(target)}.copy_({spell(case.value)})",
     )
 
 
-def _copies(case: Case) -> tuple[str, str] | None:
+def _copies(case: Case) -> Cure | None:
     """Copies of parameters, taken before the module moved."""
     copied = [spell(source) for source in _modules_copied(case.value)] if case.value is not None else []
     own = all(base_of(source) == "self" for source in copied)  # a variable is gone after __init__
     if not case.attribute or not copied or not own:
         return None
-    return (
+    return Cure(
         f"self.{case.attribute} holds copies that were made before Lightning moved the module; nothing moves them.",
         f"def on_fit_start(self):  # the module has been moved\n    {spell(case.made)}",
     )
@@ -158,53 +160,53 @@ def _modules_copied(value: ast.expr) -> Iterator[ast.expr]:
             yield from call.args[:1]
 
 
-def _output(case: Case) -> tuple[str, str] | None:
+def _output(case: Case) -> Cure | None:
     """What a layer returns that was put on another device."""
     if not isinstance(case.value, ast.Call) or spell(case.value.func) != case.name:
         return None
     why = f"{case.name} was put on {case.device}, and what it returns is there too."
-    return why, f"{spell(case.made)}.to({HERE})"
+    return case.instead(why, f"{spell(case.made)}.to({HERE})")
 
 
-def _rebuilt(case: Case) -> tuple[str, str] | None:
+def _rebuilt(case: Case) -> Cure | None:
     rebuilt = (call for call in calls_in(case.made) if calls_torch(call, "tensor"))
     if not any("requires_grad=True" in spell(call) for call in rebuilt):
         return None
     if case.attribute or case.rule not in ("loss-device", "detached-loss"):
         return None
-    return (
+    return Cure(
         "torch.tensor copies the numbers into a new CPU leaf; requires_grad=True only hides that nothing is connected.",
         "torch.stack([...]).sum() of the terms themselves, or their sum",
     )
 
 
-def _running_sum(case: Case) -> tuple[str, str] | None:
+def _running_sum(case: Case) -> Cure | None:
     if case.used is None or not has_factory(case.made):
         return None
     why = "A running sum stays on the device of the tensor it starts from; this one starts on the CPU."
     without = without_start(case.used, case.name)
     if without is not None:
-        return why, f"{spell(without)}\n(the sum starts from its first term)"
+        return Cure(why, f"{spell(without)}\n(the sum starts from its first term)")  # of the line that sums
     added = isinstance(case.used, ast.AugAssign) and spell(case.used.target) == case.name
     if not added or (case.attribute and case.function in BUILDERS):
         return None
-    return (
+    return Cure(
         why,
         f"start from the first term, or {case.name} = torch.zeros((), device={HERE}),\n"
         "or let LossAccumulator add the terms up: total = self.losses(terms)",
     )
 
 
-def _factory(case: Case) -> tuple[str, str] | None:
+def _factory(case: Case) -> Cure | None:
     call = next((call for call in calls_in(case.made) if is_factory(call)), None)
     # a parameter that is not registered would not be trained on the right device either
     if call is None or case.rule == "unregistered-parameter" or case.device.startswith("cuda"):
         return None
     why = f"torch.{torch_function(call)} makes its tensor on the CPU unless it is given a device."
-    return why, with_device_argument(case.made, is_factory)
+    return case.instead(why, with_device_argument(case.made, is_factory))
 
 
-CAUSES: tuple[Callable[[Case], tuple[str, str] | None], ...] = (
+CAUSES: tuple[Callable[[Case], Cure | None], ...] = (
     moved_part,
     _own_transfer,
     discarded_move,

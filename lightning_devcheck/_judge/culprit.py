@@ -9,10 +9,12 @@ from typing import Any, Literal
 
 import torch
 
+from lightning_devcheck._judge.case import Cure
 from lightning_devcheck._judge.causes import cause_of
 from lightning_devcheck._observe.devices import is_sibling
 from lightning_devcheck._report.records import Finding, Operand, Operator, Origin
 from lightning_devcheck._report.rules import make_finding
+from lightning_devcheck._source.edits import with_text
 from lightning_devcheck._source.files import statement_at
 from lightning_devcheck._source.path import base_of
 from lightning_devcheck._source.statements import spell
@@ -109,12 +111,13 @@ def judge_culprit(culprit: Culprit) -> Finding:
         culprit = replace(culprit, origin=culprit.later or culprit.transfer)
     if rule == "mixed-devices" and _is_spread(culprit):
         culprit = _as_assigned(culprit)
-        why, fix = _moved_on(culprit)
+        cure = _moved_on(culprit)
     else:
-        why, fix = _cure(rule, culprit)
+        cure = _cure(rule, culprit)
     fields: dict[str, Any] = {"severity": "error", "what": culprit.what}
-    fields["why"] = culprit.why or why
-    fields["fix"] = culprit.fix or fix
+    fields["why"] = culprit.why or cure.why
+    fields["fix"] = culprit.fix or cure.fix
+    fields["edits"] = () if culprit.fix else cure.edits
     fields["expected"] = _expected(rule, culprit)
     fields["others"] = _few(culprit.others, culprit.name)
     for name in ("shape", "dtype", "origin", "used", "operators"):
@@ -162,37 +165,39 @@ def _as_assigned(culprit: Culprit) -> Culprit:
     return replace(culprit, name=spell(made.targets[0]), kind="local")
 
 
-def _moved_on(culprit: Culprit) -> tuple[str, str]:
-    """Give why and fix for what a part of a spread model returned."""
+def _moved_on(culprit: Culprit) -> Cure:
+    """Cure what a part of a spread model returned."""
     both = f"{culprit.device} and {culprit.expected}"
     other = culprit.others[0].name if culprit.others else "other"
-    return (
+    return Cure(
         f"The model is spread over {both}: what a part returns moves on by hand.",
         f"{culprit.name}.to({other}.device), where it meets the others",
     )
 
 
-def _cure(rule: str, culprit: Culprit) -> tuple[str, str]:
-    """Give why and fix, in words that fit the user's code."""
+def _cure(rule: str, culprit: Culprit) -> Cure:
+    """Say why and what to write, in words that fit the user's code."""
+    why, fix = culprit.message
     if not culprit.kind:
-        return culprit.message
+        return Cure(why, fix)
     # the message spoke of something else, and no Trainer moves the module
     if culprit.by_hand is not None and rule == "parameter-device" != culprit.rule:
-        base = base_of(culprit.name)
-        return (
-            "Where no Trainer moves a module, the program has to.",
-            f"{base}.to({culprit.by_hand or 'device'})",
-        )
-    why, fix = _words(rule, culprit)
-    if not why and any(culprit.default):
+        device = culprit.by_hand or "device"
+        move = f"{base_of(culprit.name)}.to({device})"
+        return Cure("Where no Trainer moves a module, the program has to.", move)
+    cause = _cause(rule, culprit)
+    if cause.why:
+        return _pasted(replace(cause, fix=cause.fix or fix), culprit)
+    if any(culprit.default):
         given, instead = culprit.default
-        return given, instead or _pasted(culprit.message[1], culprit)
-    cause, remedy = culprit.message
-    return why or cause, _pasted(fix or remedy, culprit)
+        if instead:
+            return Cure(given, instead)
+        return _pasted(Cure(given, fix), culprit)
+    return _pasted(Cure(why, fix), culprit)
 
 
-def _words(rule: str, culprit: Culprit) -> tuple[str, str]:
-    """Give why and fix by the line that made it."""
+def _cause(rule: str, culprit: Culprit) -> Cure:
+    """Read the cause off the line that made it."""
     words = rule
     if culprit.kind in ("module", "metric") and rule != "unregistered-parameter":
         words = f"unregistered-{culprit.kind}"
@@ -201,36 +206,38 @@ def _words(rule: str, culprit: Culprit) -> tuple[str, str]:
     return cause_of(words, name, origin, culprit.failed, device, expected, owner)
 
 
-def _pasted(fix: str, culprit: Culprit) -> str:
+def _pasted(cure: Cure, culprit: Culprit) -> Cure:
     writing = culprit.writing
     if writing is None or culprit.origin is None:
-        return fix
+        return cure
     in_module = culprit.kind == "attribute" or writing.has_module
-    return paste(fix, culprit.name, culprit.origin, writing, in_module=in_module)
+    return paste(cure, culprit.name, culprit.origin, writing, in_module=in_module)
 
 
-def paste(fix: str, name: str, made: Origin, writing: Writing, *, in_module: bool) -> str:
-    """Write a fix without ``self.device`` where the user's code has none.
+def paste(cure: Cure, name: str, made: Origin, writing: Writing, *, in_module: bool) -> Cure:
+    """Write a cure without ``self.device`` where the user's code has none.
 
     Args:
-        fix: The fix.
+        cure: The cure.
         name: The culprit.
         made: The line that made it.
         writing: How the device can be written there.
         in_module: Whether a module is at hand that could register it.
     """
+    fix = cure.fix
     if fix.startswith("self.register_buffer"):
         if writing.here and not in_module:
-            return f"{name}.to({writing.here})"
-        return fix
+            return Cure(cure.why, f"{name}.to({writing.here})")
+        return cure
     if "self.device" not in fix or writing.has_device:
-        return fix
+        return cure
     if writing.there:
-        return fix.replace("self.device", writing.there)
+        edits = with_text(cure.edits, "self.device", writing.there)
+        return Cure(cure.why, fix.replace("self.device", writing.there), edits)
     if writing.takes_self or not made.function:
-        return fix
+        return cure
     written = fix.replace("self.device", "device")
-    return f"{written}\n(device: a new argument of {made.function}, from its caller)"
+    return Cure(cure.why, f"{written}\n(device: a new argument of {made.function}, from its caller)")
 
 
 def _expected(rule: str, culprit: Culprit) -> object:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from lightning_devcheck._judge.case import Case, makes_object
+from lightning_devcheck._judge.case import Case, Cure, makes_object
 from lightning_devcheck._source.statements import (
     BUILDERS,
     HERE,
@@ -18,7 +18,7 @@ from lightning_devcheck._source.statements import (
 )
 
 
-def held_outside(case: Case) -> tuple[str, str] | None:
+def held_outside(case: Case) -> Cure | None:
     """A tensor in a plain attribute, or in something that an attribute holds."""
     attribute, value = case.attribute, case.value
     rules = ("unregistered-tensor", "mixed-devices", "leaf-device")
@@ -30,23 +30,23 @@ def held_outside(case: Case) -> tuple[str, str] | None:
     text = spell(value)
     if keys[-1] == attribute:
         if (outside := with_parameter_outside(value)) is not None:
-            return (
+            return Cure(
                 "What is computed from an nn.Parameter, or moved, is a plain tensor: not registered, not trained.",
                 f"self.{attribute} = {spell(outside)}",
             )
         if case.rule == "leaf-device" or "requires_grad=True" in text:
             plain = text.replace(", requires_grad=True", "").removesuffix(".requires_grad_()")
-            return (
+            return Cure(
                 "A tensor that requires a gradient is not a parameter: it is not moved, not trained, not saved.",
                 f"self.{attribute} = nn.Parameter({plain})",
             )
-        return (
+        return Cure(
             "A tensor in a plain attribute is not moved with the module: only parameters and buffers are.",
             f'self.register_buffer("{attribute}", {text}, persistent=False)',
         )
     last = case.path.word or "values"
     part = _part(value, keys[1:])
-    return (
+    return Cure(
         f"self.{attribute} is a plain object to Lightning: the tensor in it is not moved with the module.",
         f'self.register_buffer("{last}", {spell(part) if part else "…"}, persistent=False)  (and read it from there)',
     )
@@ -72,7 +72,7 @@ def _item(value: ast.expr | None, key: str) -> ast.expr | None:
     return None
 
 
-def put_into(case: Case) -> tuple[str, str] | None:
+def put_into(case: Case) -> Cure | None:
     """A tensor that ``__init__`` puts into something: ``self.rows.append(…)``, ``setattr(self, …)``."""
     call = case.value if isinstance(case.made, ast.Expr) else None
     given = call.args[-1] if isinstance(call, ast.Call) and call.args else case.value
@@ -81,13 +81,13 @@ def put_into(case: Case) -> tuple[str, str] | None:
     if not kept or case.attribute or given is None or not has_factory(case.made):
         return None
     name = path.word or "_".join(path.keys)
-    return (
+    return Cure(
         f"self.{path.attribute} is not moved with the module: only parameters and buffers are.",
         f'self.register_buffer("{name}", {spell(given)}, persistent=False)  (and read it from there)',
     )
 
 
-def constant(case: Case) -> tuple[str, str] | None:
+def constant(case: Case) -> Cure | None:
     """A tensor of the source file or of a class itself."""
     base = case.path.base
     of_class = base in ("self", "cls") or (base[:1].isupper() and not base.isupper())
@@ -99,21 +99,21 @@ def constant(case: Case) -> tuple[str, str] | None:
     value = spell(case.value) if of_class else case.name
     if spell(case.value).startswith(("nn.", "torch.nn.", "torchmetrics.")):
         return _shared_module(case.made, case.value)
-    return (
+    return Cure(
         f"A tensor of the {'class' if of_class else 'source file'} itself belongs to no module: nothing moves it.",
         f'self.register_buffer("{name}", {value}, persistent=False)  (in __init__; then use self.{name})',
     )
 
 
-def _shared_module(made: ast.Assign | ast.AnnAssign, value: ast.expr) -> tuple[str, str]:
+def _shared_module(made: ast.Assign | ast.AnnAssign, value: ast.expr) -> Cure:
     name = spell(made.targets[0] if isinstance(made, ast.Assign) else made.target).lower()
-    return (
+    return Cure(
         "No module holds it: it belongs to the class or to the source file, and nothing moves it.",
         f"self.{name} = {spell(value)}  (in __init__; then use self.{name})",
     )
 
 
-def default_value(case: Case) -> tuple[str, str] | None:
+def default_value(case: Case) -> Cure | None:
     """A tensor that is a default value."""
     if not isinstance(case.made, ast.FunctionDef) or not case.name.isidentifier():
         return None
@@ -124,42 +124,42 @@ def default_value(case: Case) -> tuple[str, str] | None:
     if value is None or not has_factory(value):
         return None
     new = with_device_argument(ast.Expr(value), is_factory)
-    return (
+    return Cure(
         "A default value is made once, on the CPU, when the function is defined.",
         f"{case.name}=None, and in the function: if {case.name} is None: {case.name} = {new}",
     )
 
 
-def taken_from_loader(case: Case) -> tuple[str, str] | None:
+def taken_from_loader(case: Case) -> Cure | None:
     """What a loop takes out of something that was not followed further, as a loader is."""
     if not isinstance(case.made, ast.For) or case.device != "cpu" or not case.name.isidentifier():
         return None
     if case.rule != "mixed-devices" or not any(spell(n) == case.name for n in ast.walk(case.made.target)):
         return None
-    return (
+    return Cure(
         "A loader gives batches on the CPU; where no Trainer moves them, the loop has to.",
         f"{case.name} = {case.name}.to({HERE})  (first in the loop)",
     )
 
 
-def late_layer(case: Case) -> tuple[str, str] | None:
+def late_layer(case: Case) -> Cure | None:
     if not case.attribute or case.function in ("", *BUILDERS):
         return None
     made = makes_object(case.value)
     if case.rule == "unregistered-metric" and made:
-        return (
+        return Cure(
             "A metric made here comes after Lightning has moved the module.",
             f"make self.{case.attribute} in __init__, and here: self.{case.attribute}.reset()",
         )
     if case.rule != "parameter-device" or (not made and has_factory(case.made)):
         return None
-    return (
+    return Cure(
         "A layer made here comes after Lightning has moved the module, and after the optimizer was made.",
         f"make self.{case.attribute} in __init__ or configure_model (nn.LazyLinear where its size is not known yet)",
     )
 
 
-def local_layer(case: Case) -> tuple[str, str] | None:
+def local_layer(case: Case) -> Cure | None:
     """A layer in a variable."""
     base = case.path.base
     call = case.value
@@ -168,10 +168,10 @@ def local_layer(case: Case) -> tuple[str, str] | None:
     if base not in map(spell, targets_of(case.made)) or has_factory(call):
         return None
     why = "A layer starts on the CPU, and Lightning moves only what the module holds."
-    return why, f"{base} = {spell(call)}.to({HERE})  (or in __init__: self.{base} = {spell(call)})"
+    return Cure(why, f"{base} = {spell(call)}.to({HERE})  (or in __init__: self.{base} = {spell(call)})")
 
 
-def container(case: Case) -> tuple[str, str] | None:
+def container(case: Case) -> Cure | None:
     """Modules, metrics or parameters in a plain list or dict."""
     value, attribute = case.value, case.attribute
     if isinstance(value, ast.Call) and spell(value.func) in ("list", "tuple") and value.args:
@@ -194,4 +194,4 @@ def container(case: Case) -> tuple[str, str] | None:
     lost = "is not moved with the module" if metric else "is not moved, not trained, not saved, not synchronised"
     keys = "  (its keys are texts)" if numbered else ""
     new = ast.Call(ast.Attribute(ast.Name("nn"), kind), [value], [])
-    return f"{what} in a plain {plain} {lost}.", f"self.{attribute} = {spell(new)}{keys}"
+    return Cure(f"{what} in a plain {plain} {lost}.", f"self.{attribute} = {spell(new)}{keys}")

@@ -56,12 +56,13 @@ def scan(module: torch.nn.Module) -> Report:
 def _finding(seen: Unregistered) -> Finding:
     name, origin, devices = seen.name, seen.origin, seen.devices
     words = f"unregistered-{seen.kind}"
-    why, fix = cause_of(words, name, origin, None, devices, "", seen.owner)
+    cure = cause_of(words, name, origin, None, devices, "", seen.owner)
     fields: dict[str, Any] = {"origin": origin}
     fields["shape"] = seen.shape
     fields["dtype"] = seen.dtype
-    fields["why"] = why or RULES[words].why
-    fields["fix"] = fix or RULES[words].fix
+    fields["why"] = cure.why or RULES[words].why
+    fields["fix"] = cure.fix or RULES[words].fix
+    fields["edits"] = cure.edits
     rule = words
     # the rule for parameters is about those in the loss
     if seen.kind == "parameter":
