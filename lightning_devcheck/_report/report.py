@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
@@ -164,28 +164,35 @@ def merge_reports(reports: Iterable[Report]) -> Report:
 def _one_for_each_cause(findings: Iterable[Finding]) -> list[Finding]:
     """Leave out what follows from another finding; errors come first."""
     told: list[Finding] = []
+    # thousands of ranks tell of few causes: no finding is compared with those of all ranks
+    causes: dict[Hashable, Finding] = {}
+    seen: dict[Hashable, list[Finding]] = {}
     for finding in sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity)):
-        if not any(_follows(finding, other) for other in told):
-            told.append(finding)
+        thing = finding.rule, finding.name, finding.device, finding.global_rank
+        same = seen.setdefault(thing, [])
+        is_again = any(_is_again(finding, other) for other in same)
+        if is_again or any(_follows(finding, cause) for cause in causes.values()):
+            continue
+        told.append(finding)
+        same.append(finding)
+        if finding.decided is not None:
+            place = finding.decided, finding.decided.column
+            causes.setdefault((finding.rule, finding.name, place, finding.origin, finding.fix), finding)
     return told
 
 
-def _follows(finding: Finding, other: Finding) -> bool:
-    """Whether a finding follows from another one, or says it again, not only of another rank."""
-    if (finding.rule, finding.name) == (other.rule, other.name):
-        return _is_again(finding, other)
-    if other.decided is None:
+def _follows(finding: Finding, cause: Finding) -> bool:
+    """Whether a finding follows from another one, whose cause was seen; of one name both are told, with their ranks."""
+    if cause.decided is None or (finding.rule, finding.name) == (cause.rule, cause.name):
         return False
-    if finding.severity == "note" and finding.name == other.name:
+    if finding.severity == "note" and finding.name == cause.name:
         return True
-    if finding.origin == other.origin and finding.fix == other.fix:
+    if finding.origin == cause.origin and finding.fix == cause.fix:
         return True
-    return other.decided.meets(finding.decided or finding.origin)
+    return cause.decided.meets(finding.decided or finding.origin)
 
 
 def _is_again(finding: Finding, other: Finding) -> bool:
-    """Whether two findings of one name are of one thing in one process, which two have seen."""
-    if (finding.device, finding.global_rank) != (other.device, other.global_rank):
-        return False
+    """Whether two findings of one name are of one thing, which two have seen."""
     made, known = finding.decided or finding.origin, other.decided or other.origin
     return made is not None and made.meets(known)
