@@ -12,7 +12,8 @@ import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from lightning_devcheck._report.report import merge_reports
+from lightning_devcheck._report.report import Report, merge_reports
+from lightning_devcheck._run.baseline import BaselineError, read_baseline, without_known
 from lightning_devcheck._run.output import (
     FORMATS,
     open_missing_streams,
@@ -98,6 +99,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--no-values", action="store_true", help="shapes only: for a model larger than memory")
     run.add_argument("--stop-at-first", action="store_true", help="end at the first device error, as CUDA does")
     _add_output(run)
+    _add_baseline(run)
     run.add_argument("-m", dest="as_module", action="store_true", help="run a module, as python -m does")
     run.add_argument("target", nargs=argparse.REMAINDER, metavar="script.py [args...]", help="what to run")
     run.set_defaults(command=_run)
@@ -112,6 +114,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     scan.add_argument("target", metavar="MODULE:CLASS", help="a class, or a function, that needs no arguments")
     _add_output(scan)
+    _add_baseline(scan)
     scan.set_defaults(command=_scan)
 
     explain = commands.add_parser(
@@ -123,6 +126,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog=EXIT_CODES,
         formatter_class=layout,
     )
+    _add_output(explain)
     explain.set_defaults(command=_explain)
     return parser
 
@@ -130,6 +134,18 @@ def _parser() -> argparse.ArgumentParser:
 def _add_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--format", choices=tuple(FORMATS), default="text", help="(default: text)")
     parser.add_argument("--output", metavar="FILE", help="write the report to a file, not to standard output")
+
+
+def _add_baseline(parser: argparse.ArgumentParser) -> None:
+    helped = "report in JSON whose findings are known: new ones fail"
+    parser.add_argument("--baseline", type=_report_in, metavar="FILE", help=helped)
+
+
+def _report_in(text: str) -> Report:
+    try:
+        return read_baseline(Path(text))
+    except BaselineError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _positive(text: str) -> int:
@@ -221,7 +237,7 @@ def _run_in(folder: Path, args: argparse.Namespace) -> int:
 def _conclude(folder: Path, args: argparse.Namespace, status: int, *, overdue: bool) -> int:
     """Show the findings, and choose the exit code."""
     reports = saved(folder)
-    report = merge_reports(reports)
+    report = _new_in(merge_reports(reports), args)
     script = args.target[0]
     if overdue:
         say(f"{script} did not end within {args.timeout} s, or a process hung after another failed: all were ended")
@@ -238,6 +254,15 @@ def _conclude(folder: Path, args: argparse.Namespace, status: int, *, overdue: b
     return USAGE
 
 
+def _new_in(report: Report, args: argparse.Namespace) -> Report:
+    """Leave out what the baseline has, and say how much that is."""
+    if args.baseline is None:
+        return report
+    new, count = without_known(report, args.baseline)
+    say(f"{count} known findings left out, {len(new.findings)} new ones")
+    return new
+
+
 def _scan(args: argparse.Namespace) -> int:
     from lightning_devcheck._judge.scan import scan  # imports torch, which --help need not
 
@@ -247,7 +272,7 @@ def _scan(args: argparse.Namespace) -> int:
         return USAGE
     try:
         with output_for_machines(args):
-            report = scan(build(args.target))
+            report = _new_in(scan(build(args.target)), args)
     except TargetError as error:
         say(f"scan {args.target}: {error}")
         return USAGE
@@ -264,6 +289,10 @@ def _explain(args: argparse.Namespace) -> int:
     from lightning_devcheck._explain import explain_log
     from lightning_devcheck._explain.decode import read_log
 
+    problem = output_problem(args)
+    if problem:
+        say(problem)
+        return USAGE
     if sys.stdin is None:
         say("there is no standard input: lightning-devcheck explain < train.log")
         return USAGE
@@ -276,5 +305,5 @@ def _explain(args: argparse.Namespace) -> int:
     if report is None:
         say("no device error that is known was found in the text")
         return CLEAN
-    write_report(report, argparse.Namespace(format="text", output=None))
+    write_report(report, args)
     return FINDINGS

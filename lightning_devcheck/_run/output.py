@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from lightning_devcheck._report.lines import render_concise, render_github
 from lightning_devcheck._report.report import Report, write_text
+from lightning_devcheck._report.sarif import render_sarif
 from lightning_devcheck._run.parent import flush_or_drop
 
 
@@ -82,7 +84,9 @@ def _show(report: Report, form: str, stream: Any) -> None:
         return
     encoding = getattr(stream, "encoding", None) or "utf-8"
     text = FORMATS[form](report, encoding)
-    write_text(text, stream)
+    # no finding, no line
+    if text:
+        write_text(text, stream)
 
 
 def _as_text(report: Report, encoding: str) -> str:
@@ -105,11 +109,28 @@ def _as_json(report: Report, encoding: str) -> str:
     return text
 
 
+def _as_lines(report: Report, encoding: str) -> str:
+    return render_concise(report, os.getcwd())
+
+
+def _as_annotations(report: Report, encoding: str) -> str:
+    """Write workflow commands; GitHub wants paths below its checkout."""
+    checkout = os.environ.get("GITHUB_WORKSPACE") or os.getcwd()
+    return render_github(report, checkout)
+
+
+def _as_sarif(report: Report, encoding: str) -> str:
+    return render_sarif(report, os.getcwd())
+
+
 # each way to write a report, by its name on the command line
 FORMATS: dict[str, Callable[[Report, str], str]] = {}
 FORMATS["text"] = _as_text
 FORMATS["json"] = _as_json
 FORMATS["html"] = _as_html
+FORMATS["concise"] = _as_lines
+FORMATS["github"] = _as_annotations
+FORMATS["sarif"] = _as_sarif
 
 
 @contextlib.contextmanager
