@@ -284,6 +284,8 @@ def test_module_moved_by_hand(tmp_path):
     why, fix = words_of("wrong-rank-device", "self.enc.weight", made, None, "cuda:0", "cuda:1")
     assert why.startswith("This line moves the module, in place")
     assert fix.startswith("take it out")
+    why, _ = words_of("wrong-rank-device", "self.enc", made, None, "cuda:0", "cuda:1")
+    assert why.startswith("This line moves the module, in place")
     why, fix = words_of("mixed-devices", "self.enc", made, None, "cpu", "cuda:1")
     assert why.startswith(".to() returns a new tensor, which this line throws away")
 

@@ -8,10 +8,10 @@ import copy
 import pytest
 
 from lightning_devcheck._report.records import Edit
+from lightning_devcheck._source.changes import changes
 from lightning_devcheck._source.edits import (
     Source,
     apply,
-    changes,
     compiles,
     inserted_after,
     inserted_before,

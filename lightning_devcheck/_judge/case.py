@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 from dataclasses import dataclass
 from typing import TypeGuard
 
 from lightning_devcheck._report.records import Edit
 from lightning_devcheck._source.assignments import attribute_path
-from lightning_devcheck._source.edits import Source, changes, compiles
+from lightning_devcheck._source.changes import changes
+from lightning_devcheck._source.edits import NONE, Edits, Source, compiles
+from lightning_devcheck._source.files import parse
 from lightning_devcheck._source.path import Path
 from lightning_devcheck._source.statements import pairs_of, parse_text, targets_of, word_of
 
@@ -41,6 +44,7 @@ class Case:
         function: The function that ``made`` is in; ``__init__`` for one that ``__init__`` and its like alone call.
         device: Where it is.
         filename: The file that ``made`` is in.
+        used_filename: The file that ``used`` is in.
     """
 
     rule: str
@@ -50,6 +54,7 @@ class Case:
     function: str
     device: str
     filename: str = ""
+    used_filename: str = ""
 
     def instead(self, why: str, code: str, note: str = "") -> Cure:
         """Cure by a statement in the place of the one that made the culprit.
@@ -59,12 +64,31 @@ class Case:
             code: The statement.
             note: What to say behind it.
         """
-        source = Source(self.filename)
-        edits: tuple[Edit, ...] = ()
+        if "nn." in code and not self._binds("nn") and self._binds("torch"):
+            code = re.sub(r"(?<![\w.])nn\.", "torch.nn.", code)
+        return Cure(why, f"{code}{note}", self.edits_to(self.made, code))
+
+    def edits_to(self, old: ast.stmt, code: str) -> Edits:
+        """Find the edits that make a statement of the culprit's file another one; none where it did more."""
         new = parse_text(code)
-        if new is not None and len(new.body) == 1:
-            edits = changes(source, self.made, new.body[0])
-        return Cure(why, f"{code}{note}", edits if compiles(source, edits) else ())
+        if new is None or len(new.body) != 1:
+            return NONE
+        statement = new.body[0]
+        assigned = [target for target, _ in pairs_of(old)]
+        keeps_targets = list(map(ast.dump, targets_of(old))) == list(map(ast.dump, targets_of(statement)))
+        uses_torch = not re.search(r"(?<![\w.])nn\.", code) or self._binds("nn")
+        if not uses_torch or (len(assigned) > 1 and not keeps_targets):
+            return NONE
+        source = Source(self.filename)
+        edits = changes(source, old, statement)
+        return edits if compiles(source, edits) else NONE
+
+    def _binds(self, name: str) -> bool:
+        """Whether the file imports something under a name."""
+        tree = parse(self.filename)
+        nodes = () if tree is None else ast.walk(tree)
+        imports = [alias for node in nodes for alias in getattr(node, "names", ()) if isinstance(alias, ast.alias)]
+        return any((alias.asname or alias.name.partition(".")[0]) == name for alias in imports)
 
     @property
     def value(self) -> ast.expr | None:

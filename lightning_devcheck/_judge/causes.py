@@ -29,6 +29,8 @@ from lightning_devcheck._judge.places import (
     taken_from_loader,
 )
 from lightning_devcheck._report.records import Origin
+from lightning_devcheck._source.class_edits import moved_into
+from lightning_devcheck._source.edits import NONE, Edits, with_text
 from lightning_devcheck._source.files import line_of, statement_at
 from lightning_devcheck._source.path import base_of
 from lightning_devcheck._source.queries import is_building
@@ -41,6 +43,7 @@ from lightning_devcheck._source.statements import (
     is_factory,
     receiver_of,
     spell,
+    stacked,
     torch_function,
     with_device_argument,
     without_start,
@@ -77,7 +80,8 @@ def cause_of(
     function = origin.function
     if is_building(origin, owner) and function not in BUILDERS:
         function = "__init__"
-    case = Case(rule, name, made, statement_at(used), function, device, origin.filename)
+    used_filename = used.filename if used is not None else ""
+    case = Case(rule, name, made, statement_at(used), function, device, origin.filename, used_filename)
     cure = next((found for cause in CAUSES if (found := cause(case)) is not None), Cure())
     fix = cure.fix.removesuffix("\n    pass")  # of the head of a block
     if fix.startswith("if ") and line_of(origin.filename, made.lineno).line.startswith("elif "):
@@ -95,6 +99,7 @@ def _own_transfer(case: Case) -> Cure | None:
     )
 
 
+_NOT_MOVED = "A generator draws on its own device only, and Lightning does not move it."
 _OF_DEVICE = "A generator draws on its own device only; samplers, loaders and calls without device= draw on the CPU."
 
 
@@ -110,11 +115,22 @@ def _generator(case: Case) -> Cure | None:
             call.keywords.clear()
         return Cure(_OF_DEVICE, f"{spell(made)}, or device={case.name}.device in the call that draws")
     line = with_device_argument(made, lambda call: calls_torch(call, "Generator"))
+    if not case.name.isupper() and case.function not in BUILDERS:
+        return case.instead(_NOT_MOVED, line)
     if case.name.isupper():  # a constant of the file
         line = f"self.{case.name.lower()} = {line.partition(' = ')[2]}"
     if case.name.isupper() or case.function in BUILDERS:  # there self.device is the CPU, or unknown
         line = f"def on_fit_start(self):  # the module has been moved\n    {line}"
-    return Cure("A generator draws on its own device only, and Lightning does not move it.", line)
+    return Cure(_NOT_MOVED, line, _made_on_device(case, made))
+
+
+def _made_on_device(case: Case, made: ast.stmt) -> Edits:
+    """Move a generator of ``__init__`` to where the device is known."""
+    if case.name.isupper():
+        return NONE
+    edits = moved_into(case.filename, case.made, "on_fit_start")
+    new = with_device_argument(made, lambda call: calls_torch(call, "Generator"))
+    return with_text(edits, spell(case.made), new)
 
 
 def _optimizer(case: Case) -> Cure | None:
@@ -125,6 +141,7 @@ def _optimizer(case: Case) -> Cure | None:
     return Cure(
         "It was made before Lightning moved the module, and keeps copies of the parameters from before the move.",
         f"def configure_optimizers(self):\n    return {spell(call)}",  # type: ignore[arg-type]
+        moved_into(case.filename, case.made, "configure_optimizers"),
     )
 
 
@@ -147,6 +164,7 @@ def _copies(case: Case) -> Cure | None:
     return Cure(
         f"self.{case.attribute} holds copies that were made before Lightning moved the module; nothing moves them.",
         f"def on_fit_start(self):  # the module has been moved\n    {spell(case.made)}",
+        moved_into(case.filename, case.made, "on_fit_start"),
     )
 
 
@@ -174,10 +192,13 @@ def _rebuilt(case: Case) -> Cure | None:
         return None
     if case.attribute or case.rule not in ("loss-device", "detached-loss"):
         return None
-    return Cure(
-        "torch.tensor copies the numbers into a new CPU leaf; requires_grad=True only hides that nothing is connected.",
-        "torch.stack([...]).sum() of the terms themselves, or their sum",
+    why = (
+        "torch.tensor copies the numbers into a new CPU leaf; requires_grad=True only hides that nothing is connected."
     )
+    code = stacked(case.made)
+    if code:
+        return case.instead(why, code)
+    return Cure(why, "torch.stack([...]).sum() of the terms themselves, or their sum")
 
 
 def _running_sum(case: Case) -> Cure | None:
@@ -186,15 +207,17 @@ def _running_sum(case: Case) -> Cure | None:
     why = "A running sum stays on the device of the tensor it starts from; this one starts on the CPU."
     without = without_start(case.used, case.name)
     if without is not None:
-        return Cure(why, f"{spell(without)}\n(the sum starts from its first term)")  # of the line that sums
+        code = spell(without)
+        edits = case.edits_to(case.used, code) if case.used_filename == case.filename else ()
+        return Cure(why, f"{code}\n(the sum starts from its first term)", edits)
     added = isinstance(case.used, ast.AugAssign) and spell(case.used.target) == case.name
     if not added or (case.attribute and case.function in BUILDERS):
         return None
-    return Cure(
-        why,
-        f"start from the first term, or {case.name} = torch.zeros((), device={HERE}),\n"
-        "or let LossAccumulator add the terms up: total = self.losses(terms)",
+    code = with_device_argument(case.made, is_factory)
+    words = (
+        f"start from the first term, or {code},\nor let LossAccumulator add the terms up: total = self.losses(terms)"
     )
+    return Cure(why, words, case.edits_to(case.made, code))
 
 
 def _factory(case: Case) -> Cure | None:

@@ -117,7 +117,8 @@ def judge_culprit(culprit: Culprit) -> Finding:
     fields: dict[str, Any] = {"severity": "error", "what": culprit.what}
     fields["why"] = culprit.why or cure.why
     fields["fix"] = culprit.fix or cure.fix
-    fields["edits"] = () if culprit.fix else cure.edits
+    if not culprit.fix:
+        fields["edits"] = cure.edits
     fields["expected"] = _expected(rule, culprit)
     fields["others"] = _few(culprit.others, culprit.name)
     for name in ("shape", "dtype", "origin", "used", "operators"):
@@ -237,7 +238,8 @@ def paste(cure: Cure, name: str, made: Origin, writing: Writing, *, in_module: b
     if writing.takes_self or not made.function:
         return cure
     written = fix.replace("self.device", "device")
-    return Cure(cure.why, f"{written}\n(device: a new argument of {made.function}, from its caller)")
+    argument = f"(device: a new argument of {made.function}, from its caller)"
+    return Cure(cure.why, f"{written}\n{argument}")
 
 
 def _expected(rule: str, culprit: Culprit) -> object:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 from dataclasses import replace
 
 from lightning_devcheck._judge.case import Case, Cure
 from lightning_devcheck._judge.places import container, held_outside
+from lightning_devcheck._source.class_edits import taken_out
 from lightning_devcheck._source.path import Path, quoted
 from lightning_devcheck._source.statements import (
     HERE,
@@ -18,6 +20,7 @@ from lightning_devcheck._source.statements import (
     is_written_out,
     moved_in_place,
     spell,
+    text_in,
     with_device_argument,
     with_own_device,
     without_devices,
@@ -33,12 +36,15 @@ def moved_part(case: Case) -> Cure | None:
         return None
     owner = Path.of(module)
     inside = owner is not None and case.path != owner and case.path.is_in(owner)
-    if not inside and case.rule != "parameter-device":
+    # what is where the line moves it, although its result is thrown away, is no tensor
+    is_there = any(text_in(node) == case.device for node in ast.walk(case.made))
+    if not (inside or is_there) and case.rule != "parameter-device":
         return None
     allowed = f"{case.name.removeprefix('self.')}*"
     return Cure(
         "This line moves the module, in place; Lightning had moved it with all the rest, or would have.",
         f"take it out; what is to stay there on purpose: DeviceCheck(allow=[{quoted(allowed)}])",
+        taken_out(case.filename, case.made),
     )
 
 

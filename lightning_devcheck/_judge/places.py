@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 
 from lightning_devcheck._judge.case import Case, Cure, makes_object
+from lightning_devcheck._source.class_edits import buffer_for
+from lightning_devcheck._source.edits import NONE, Edits
 from lightning_devcheck._source.statements import (
     BUILDERS,
     HERE,
@@ -30,17 +33,17 @@ def held_outside(case: Case) -> Cure | None:
     text = spell(value)
     if keys[-1] == attribute:
         if (outside := with_parameter_outside(value)) is not None:
-            return Cure(
+            return case.instead(
                 "What is computed from an nn.Parameter, or moved, is a plain tensor: not registered, not trained.",
                 f"self.{attribute} = {spell(outside)}",
             )
         if case.rule == "leaf-device" or "requires_grad=True" in text:
             plain = text.replace(", requires_grad=True", "").removesuffix(".requires_grad_()")
-            return Cure(
+            return case.instead(
                 "A tensor that requires a gradient is not a parameter: it is not moved, not trained, not saved.",
                 f"self.{attribute} = nn.Parameter({plain})",
             )
-        return Cure(
+        return case.instead(
             "A tensor in a plain attribute is not moved with the module: only parameters and buffers are.",
             f'self.register_buffer("{attribute}", {text}, persistent=False)',
         )
@@ -102,7 +105,15 @@ def constant(case: Case) -> Cure | None:
     return Cure(
         f"A tensor of the {'class' if of_class else 'source file'} itself belongs to no module: nothing moves it.",
         f'self.register_buffer("{name}", {value}, persistent=False)  (in __init__; then use self.{name})',
+        _as_buffer(case, name),
     )
+
+
+def _as_buffer(case: Case, name: str) -> Edits:
+    """Register what the source file keeps in the class that uses it."""
+    if case.used is None or case.used_filename != case.filename or case.path.base in ("self", "cls"):
+        return NONE
+    return buffer_for(case.filename, case.used, case.name, name)
 
 
 def _shared_module(made: ast.Assign | ast.AnnAssign, value: ast.expr) -> Cure:
@@ -194,4 +205,5 @@ def container(case: Case) -> Cure | None:
     lost = "is not moved with the module" if metric else "is not moved, not trained, not saved, not synchronised"
     keys = "  (its keys are texts)" if numbered else ""
     new = ast.Call(ast.Attribute(ast.Name("nn"), kind), [value], [])
-    return Cure(f"{what} in a plain {plain} {lost}.", f"self.{attribute} = {spell(new)}{keys}")
+    cure = case.instead(f"{what} in a plain {plain} {lost}.", f"self.{attribute} = {spell(new)}", keys)
+    return replace(cure, edits=()) if numbered else cure  # its uses have numbers

@@ -243,6 +243,26 @@ def _expression(text: str) -> ast.expr:
     return ast.parse(text, mode="eval").body
 
 
+def stacked(made: ast.stmt) -> str:
+    """A statement with the terms stacked that it makes a new leaf of; empty where they are numbers."""
+    tree = copy.deepcopy(made)
+    for call in calls_in(tree):
+        terms = call.args[0] if call.args else None
+        if not calls_torch(call, "tensor") or not isinstance(terms, (ast.List, ast.ListComp)):
+            continue
+        parts = terms.elts if isinstance(terms, ast.List) else [terms.elt]
+        if any(isinstance(part, ast.Constant) or _is_number(part) for part in parts):
+            return ""
+        call.func, call.keywords = _expression("torch.stack"), []
+        return spell(tree)
+    return ""
+
+
+def _is_number(node: ast.expr) -> bool:
+    """Whether an expression reads a number out of a tensor, which has no graph."""
+    return isinstance(node, ast.Call) and word_of(node.func) in ("item", "float", "tolist")
+
+
 def is_setting(node: ast.expr) -> bool:
     """Whether an argument is a constant or setting of the program with a device: ``DEVICE``, ``args.device``."""
     return _SETTING.fullmatch(ast.unparse(node)) is not None

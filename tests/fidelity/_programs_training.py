@@ -426,6 +426,8 @@ OLDER = {
         "dropout of tensor subclasses under vmap draws in another way"
     ),
     "m = nn.Linear(3, 3, bias=False).to(device); fitted(m, torch.optim.Muon, torch.ones(2, 3, device=device))": "there is no Muon",
+    "x = torch.randn(4, 5, device=device, requires_grad=True); "
+    "backward(x.cummax(1)[0] + x.cummin(0)[0] + x.sort(1)[0] + x.logcumsumexp(1) + x.cumprod(1), x)": PROD,
 }
 
 # which torch the next list is of: another one may have made some of them equal
