@@ -209,9 +209,15 @@ def _expected(graph: GraphRecord, has_refused: Refused) -> Expectation:
 
     Where a parameter was refused and the run went on, nothing belongs where that is.
     """
-    trained = [leaf for leaf in graph.leaves if leaf.registered]
-    refused = {leaf.device for leaf in trained if has_refused(leaf.decided)}
-    devices = {leaf.device for leaf in trained if leaf.device.type != "meta"} - refused
+    devices: set[torch.device] = set()
+    refused: set[torch.device] = set()
+    for leaf in graph.leaves:
+        if not leaf.registered or leaf.device.type == "meta":
+            continue
+        devices.add(leaf.device)
+        if has_refused(leaf.decided):
+            refused.add(leaf.device)
+    devices -= refused
     others = devices - {CPU}
     if len(others) < 2:
         only = others or devices

@@ -116,8 +116,7 @@ class BackwardWatch:
         if line.looks >= MAX_BATCH and not cut:
             return nullcontext()
         optimized = self._optimized()
-        recorder = current_recorder()
-        has_refused = _nothing_refused if recorder is None else recorder.has_refused
+        has_refused = _what_was_refused()
         self._add(Report(checked={"backwards": 1}))
         for number, tensor in enumerate(tensors):
             program = Program(frame, number, step_of)
@@ -210,6 +209,14 @@ class BackwardWatch:
         findings = tuple(self._found.values())
         report = Report(findings, self._checked, tuple(self._not_checked), _world_size())
         self._name = save(report, self._folder, self._name)
+
+
+def _what_was_refused() -> Callable[[Origin | None], bool]:
+    """Give what knows whether something whose device a line decided was refused."""
+    recorder = current_recorder()
+    if recorder is None:
+        return _nothing_refused
+    return recorder.has_refused
 
 
 def _nothing_refused(line: Origin | None) -> bool:
