@@ -244,6 +244,40 @@ def test_one_cause_is_told_once(watched):
     assert (finding.name, finding.device) == ("bias", "cpu")
 
 
+def test_a_model_that_nobody_moved(watched):
+    """The model is wrong where it is, so the loss is not told to belong there: one finding."""
+
+    def main():
+        model, optimizer = small("cpu")
+        for _ in range(3):
+            loss = model(torch.randn(2, 4, device="cuda")).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+
+    assert rules(watched(main)) == {("parameter-device", "model[0].weight", "cpu")}
+
+
+def test_a_loss_that_reaches_what_was_refused_only(watched):
+    """A closure whose only leaf is on the CPU: that leaf is told, not the loss that met it."""
+
+    def main():
+        target = torch.ones(2, device="cuda")
+        level = nn.Parameter(torch.zeros(1))
+        optimizer = torch.optim.LBFGS([level], max_iter=3)
+
+        def closure():
+            optimizer.zero_grad()
+            value = (target - level).square().sum()
+            value.backward()
+            return value
+
+        optimizer.step(closure)
+
+    report = watched(main)
+    assert [finding.name for finding in report.findings] == ["level"]
+
+
 class Manual(pl.LightningModule):
     """Manual optimization that calls backward in a way of its own."""
 

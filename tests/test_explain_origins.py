@@ -114,6 +114,22 @@ class StateMoved(Model):
             state["exp_avg"] = state["exp_avg"].cpu()
 
 
+class StateOfTheLeftBehind(Model):
+    """Lightning moves the optimizer's state, and not the layer in a dict that it belongs to."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = {"first": nn.Linear(8, 1)}  # BUG
+
+    def training_step(self, batch, batch_idx):
+        """Train the layer in the dict."""
+        return (self.layers["first"](batch["x"]) - batch["y"]).square().mean()
+
+    def configure_optimizers(self):
+        """Make an optimizer that makes its state at once."""
+        return torch.optim.Adagrad(self.layers["first"].parameters())
+
+
 def report_of(model):
     return preflight(model, [{"x": torch.randn(4, 8), "y": torch.randn(4, 1)}] * 2)
 
@@ -141,6 +157,13 @@ def test_optimizer_state_is_told_once():
     errors = report_of(StateMoved).errors
     assert {finding.rule for finding in errors} == {"optimizer-device"}
     assert len({finding.name for finding in errors}) == len(errors)
+
+
+def test_state_of_what_is_left_behind_is_not_told():
+    """State is where training is: the parameter that was left behind is the one mistake."""
+    (finding,) = report_of(StateOfTheLeftBehind).errors
+    assert (finding.rule, finding.name) == ("unregistered-parameter", 'self.layers["first"].weight')
+    assert is_marked(finding.origin)
 
 
 def test_batch_that_lightning_moves_for_the_model():

@@ -78,13 +78,20 @@ def run_of(path: Path) -> Run:
 @functools.cache
 def cpu_outputs() -> dict[str, str]:
     """What the scripts of one process print on the CPU, by their file's name."""
-    texts = {path.name: script_on_the_cpu(path.read_text(encoding="utf-8")) for path in ALONE}
+    parts = re.split(r"^script (.+)$", cpu_output(ALONE), flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def cpu_output(paths: list[Path]) -> str:
+    """What scripts print on the CPU: one by itself, several in turn in one process."""
+    texts = {path.name: script_on_the_cpu(path.read_text(encoding="utf-8")) for path in paths}
     with TemporaryDirectory() as folder:
         in_turn = put(Path(folder), texts)
-        done = start([sys.executable, in_turn], Path(folder))
+        # a script of several ranks is started anew by its launcher
+        name = in_turn if len(paths) > 1 else paths[0].name
+        done = start([sys.executable, name], Path(folder))
     assert done.returncode == 0, done.stderr[-2000:]
-    parts = re.split(r"^script (.+)$", done.stdout, flags=re.MULTILINE)
-    return dict(zip(parts[1::2], parts[2::2], strict=True))
+    return done.stdout
 
 
 def name_of(path: Path) -> str:
@@ -128,6 +135,16 @@ def test_the_figures_are_the_cpus(path):
     assert row.outcome == "equal", row
 
 
+@pytest.mark.ddp
+@pytest.mark.parametrize("path", [path for path in SCRIPTS if path.stem in RANKS], ids=name_of)
+def test_the_figures_of_each_rank_are_the_cpus(path):
+    """What each of two simulated ranks prints after its mistakes is what that rank prints with gloo on the CPU."""
+    cpu = Trace(printed(cpu_output([path])))
+    row = compared(path.stem, script_trace(run_of(path)), cpu)
+    assert row.outcome == "equal", row
+    assert Counter(line.split()[1] for line in cpu.figures) == {"0": STEPS, "1": STEPS}
+
+
 def test_corrected_scripts_are_quiet(tmp_path):
     """The corrected twins, in turn in one process, have no finding and run to their end."""
     one_process = [path for path in EVERY if path.stem not in RANKS]
@@ -138,9 +155,9 @@ def test_corrected_scripts_are_quiet(tmp_path):
 
 
 @pytest.mark.ddp
-def test_a_corrected_script_of_two_ranks_is_quiet(tmp_path):
+@pytest.mark.parametrize("path", [path for path in SCRIPTS if path.stem in RANKS], ids=name_of)
+def test_a_corrected_script_of_two_ranks_is_quiet(path, tmp_path):
     """The corrected twin has no finding on either rank."""
-    (path,) = (path for path in SCRIPTS if path.stem in RANKS)
     put(tmp_path, {path.name: corrected_text(path)})
     run = run_script(tmp_path, path.name)
     assert run.told == []

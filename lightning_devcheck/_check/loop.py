@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any
@@ -19,6 +19,7 @@ from lightning_devcheck._report.records import Finding, GraphRecord, Origin
 from lightning_devcheck._report.report import Report
 
 CPU = torch.device("cpu")
+Refused = Callable[[Origin | None], bool]
 
 
 @dataclass
@@ -45,6 +46,7 @@ class Look:
         program: The program that calls.
         optimized: The line that made the optimizer which holds a tensor, by the tensor's id.
         trains: Whether gradients go to leaves.
+        has_refused: Whether something whose device a line decided was refused before.
     """
 
     loss: torch.Tensor
@@ -52,6 +54,7 @@ class Look:
     program: Program
     optimized: Mapping[int, Origin | None]
     trains: bool
+    has_refused: Refused
 
     def inspect(self) -> tuple[Report, frozenset[torch.device]]:
         """Check the tensor and the leaves of its graph.
@@ -64,7 +67,7 @@ class Look:
         start = perf_counter()
         seen = _Seen(self)
         graph = record_graph(self.loss, seen.by_number)
-        expectation = _expected(graph)
+        expectation = _expected(graph, self.has_refused)
         findings: list[Finding] = []
         if not graph.num_nodes:
             findings += self._cut(graph)
@@ -201,10 +204,20 @@ def _names(known: Mapping[int, Known], leaves: Mapping[int, bool]) -> dict[int, 
     return names
 
 
-def _expected(graph: GraphRecord) -> Expectation:
-    """Expect what is trained: on its devices, and where one of these is no CPU, not on that."""
-    trained = {leaf.device for leaf in graph.leaves if leaf.registered}
-    devices = {device for device in trained if device.type != "meta"}
+def _expected(graph: GraphRecord, has_refused: Refused) -> Expectation:
+    """Expect what is trained: on its devices, and where one of these is no CPU, not on that.
+
+    Where a parameter was refused and the run went on, nothing belongs where that is.
+    """
+    devices: set[torch.device] = set()
+    refused: set[torch.device] = set()
+    for leaf in graph.leaves:
+        if not leaf.registered or leaf.device.type == "meta":
+            continue
+        devices.add(leaf.device)
+        if has_refused(leaf.decided):
+            refused.add(leaf.device)
+    devices -= refused
     others = devices - {CPU}
     if len(others) < 2:
         only = others or devices

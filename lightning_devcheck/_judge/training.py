@@ -29,6 +29,9 @@ def judge_training(seen: Iterable[Seen], expectation: Expectation) -> list[Findi
                 continue
             case Replaced(new, origin):
                 finding = _finding("replaced-parameter", new, origin=origin)
+            case MovedState(_, expected) if expected not in expectation.devices:
+                # the parameter itself is elsewhere: that has a rule of its own
+                continue
             case MovedState(state, expected):
                 lines = {"origin": state.decided, "decided": state.decided}
                 finding = _finding("optimizer-device", state, expected=expected, **lines)

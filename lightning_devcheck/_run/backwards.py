@@ -25,6 +25,7 @@ from lightning_devcheck._explain.program import Program
 from lightning_devcheck._judge.loop import judge_shared
 from lightning_devcheck._report.records import Finding, Origin
 from lightning_devcheck._report.report import Report
+from lightning_devcheck._run.recorder import current_recorder
 from lightning_devcheck._run.spool import save
 from lightning_devcheck._simulate.patch import Change, Patches
 from lightning_devcheck._simulate.state import active, running
@@ -115,10 +116,12 @@ class BackwardWatch:
         if line.looks >= MAX_BATCH and not cut:
             return nullcontext()
         optimized = self._optimized()
+        has_refused = _what_was_refused()
         self._add(Report(checked={"backwards": 1}))
         for number, tensor in enumerate(tensors):
             program = Program(frame, number, step_of)
-            report, devices = Look(tensor, line, program, optimized, trains).inspect()
+            look = Look(tensor, line, program, optimized, trains, has_refused)
+            report, devices = look.inspect()
             self._add(report)
             if len(devices) == 1 and trains:
                 self._compare(tensor, str(*devices), program)
@@ -206,6 +209,19 @@ class BackwardWatch:
         findings = tuple(self._found.values())
         report = Report(findings, self._checked, tuple(self._not_checked), _world_size())
         self._name = save(report, self._folder, self._name)
+
+
+def _what_was_refused() -> Callable[[Origin | None], bool]:
+    """Give what knows whether something whose device a line decided was refused."""
+    recorder = current_recorder()
+    if recorder is None:
+        return _nothing_refused
+    return recorder.has_refused
+
+
+def _nothing_refused(line: Origin | None) -> bool:
+    """Say what is known of a line in a run that does not go on."""
+    return False
 
 
 def _has_group() -> bool:

@@ -60,6 +60,11 @@ class Recorder:
             if not is_known:
                 self._explain(refusal, causes)
 
+    def has_refused(self, line: Origin | None) -> bool:
+        """Say whether something whose device that line decided was refused, and gone on from."""
+        causes = [finding.decided for finding in self._findings.values()]
+        return any(cause is not None and cause.meets(line) for cause in causes)
+
     def _follows(self, refusal: Refusal) -> bool:
         """Say whether it is torch's own, on the way back from what was refused on the way forth."""
         if not refusal.in_backward or not self._findings:

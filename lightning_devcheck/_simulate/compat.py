@@ -83,6 +83,17 @@ IN_USE = (torch.cuda, "_initialized")
 PROXY = torch._C._TorchDispatchModeKey.PROXY
 
 
+class UnguardedMode(TorchDispatchMode):
+    """A dispatch mode whose operators are not guarded from Dynamo, one by one, which takes 1 us each.
+
+    Nothing is compiled while such a mode is on. To a torch that does not ask, 2.6 for one, this says nothing.
+    """
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+
 def gives_leaves_gradients(options: Mapping[str, Any]) -> bool:
     """Whether the engine is asked to put gradients on leaves, as `backward` asks it to; `grad` returns them.
 
@@ -304,6 +315,7 @@ __all__ = [
     "DispatchKeySet",
     "Operator",
     "TorchDispatchMode",
+    "UnguardedMode",
     "WithoutFunctions",
     "below_autocast",
     "box_work",

@@ -36,6 +36,46 @@ class Bottleneck(nn.Module):
         return x + out
 
 
+class Residual(nn.Module):
+    """A block of ResNet-50: three convolutions, the middle one with the stride, beside a projected input."""
+
+    def __init__(self, channels: int, width: int, stride: int) -> None:
+        super().__init__()
+        out = 4 * width
+        self.inner = nn.Sequential(
+            *normed(channels, width, 1, 1),
+            nn.ReLU(inplace=True),
+            *normed(width, width, 3, stride),
+            nn.ReLU(inplace=True),
+            *normed(width, out, 1, 1),
+        )
+        self.beside = nn.Sequential()
+        if stride != 1 or channels != out:
+            self.beside = nn.Sequential(*normed(channels, out, 1, stride))
+        self.relu = nn.ReLU(inplace=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Add the block to its input."""
+        return self.relu(self.inner(x) + self.beside(x))
+
+
+def normed(channels: int, out: int, kernel: int, stride: int) -> tuple[nn.Module, nn.Module]:
+    """A convolution and its normalisation."""
+    convolution = nn.Conv2d(channels, out, kernel, stride, kernel // 2, bias=False)
+    return convolution, nn.BatchNorm2d(out)
+
+
+def resnet50() -> nn.Module:
+    """ResNet-50, layer by layer as torchvision has it, which need not be installed."""
+    layers: list[nn.Module] = [*normed(3, 64, 7, 2), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)]
+    channels = 64
+    for width, blocks, stride in ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2)):
+        for block in range(blocks):
+            layers.append(Residual(channels, width, 1 if block else stride))
+            channels = 4 * width
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, 1000))
+
+
 def residual(blocks: int = 16, channels: int = 8) -> tuple[nn.Module, Callable[[int], torch.Tensor]]:
     """As many layers as ResNet-50: nearly every second node is a leaf."""
     net = nn.Sequential(nn.Conv2d(3, channels, 3, padding=1), *(Bottleneck(channels) for _ in range(blocks)))

@@ -34,8 +34,24 @@ from tests.helpers.source import load
 CORPUS = ROOT.parent / "shared" / "corpus"
 PROGRAMS = sorted(Path(__file__).with_name("gone_on_programs").glob("*.py"))
 STEPS = 3
-# needs several processes, where the scripts with two ranks are compared
+# cases that need two ranks, and what makes a script of one
 SEVERAL = {"077_cpu_value_logged_with_sync"}
+ON_TWO_RANKS = """
+
+class Printer(pl.Callback):
+    def on_train_batch_end(self, trainer, pl_module, outputs, *rest):
+        print("rank", trainer.global_rank, "loss", outputs["loss"].item().hex())
+
+
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    batches = [make_batch() for _ in range(6)]
+    data = torch.utils.data.DataLoader(batches, batch_size=None)
+    torch.manual_seed(1)
+    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+    trainer = pl.Trainer(accelerator="gpu", devices=2, strategy="ddp", max_epochs=1, callbacks=[Printer()], **quiet)
+    trainer.fit(MODEL(), data)
+"""
 # multi/multitask.py is a script that prints nothing: its model is run as a case
 MULTITASK = CORPUS / "multi" / "multitask.py"
 WRITTEN_OUT = (
@@ -153,9 +169,20 @@ def _cpu(model: Any, data: DataLoader, recorder: Recorder) -> int:
     return 0
 
 
-def script_row(path: Path) -> Row:
-    """Compare what a script prints under ``lightning-devcheck run`` with what it prints on the CPU."""
+def ranks_row(path: Path, model: str = "Model") -> Row:
+    """Compare the model of a case on two simulated ranks with two ranks of gloo on the CPU."""
     text = path.read_text(encoding="utf-8")
+    return script_row(path, text + ON_TWO_RANKS.replace("MODEL", model))
+
+
+def script_row(path: Path, text: str = "") -> Row:
+    """Compare what a script prints under ``lightning-devcheck run`` with what it prints on the CPU.
+
+    Args:
+        path: Where the script is.
+        text: What it says, where that is not what the file holds.
+    """
+    text = text or path.read_text(encoding="utf-8")
     with TemporaryDirectory() as name:
         folder = Path(name)
         put(folder, {path.name: text})
@@ -230,6 +257,11 @@ def rows(model: str = "Model") -> list[Row]:
     return [case_row(path, model) for path in cases()]
 
 
+def ranks_rows(model: str = "Model") -> list[Row]:
+    """Compare the corpus' cases that need two ranks."""
+    return [ranks_row(path, model) for path in sorted(CORPUS.glob("cases/*.py")) if path.stem in SEVERAL]
+
+
 def program_rows() -> list[Row]:
     """Compare the programs of this folder, and the corpus' script with eight mistakes."""
     found = [case_row(path) for path in PROGRAMS]
@@ -253,7 +285,8 @@ def main() -> int:
     parser.add_argument("--fixed", action="store_true", help="the cases' corrected twins")
     parser.add_argument("--no-scripts", action="store_true", help="without the scripts of tests/multi")
     asked = parser.parse_args()
-    found = rows("Fixed" if asked.fixed else "Model") + program_rows()
+    model = "Fixed" if asked.fixed else "Model"
+    found = rows(model) + ranks_rows(model) + program_rows()
     if not asked.no_scripts:
         found += [script_row(path) for path in SCRIPTS]
     print(table_of(found))

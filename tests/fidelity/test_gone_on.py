@@ -7,7 +7,18 @@ import functools
 import pytest
 import torch
 
-from tests.fidelity.gone_on import PROGRAMS, Trace, bytes_of, cases, compared, on_the_cpu, program_rows, rows
+from tests.fidelity.gone_on import (
+    PROGRAMS,
+    SEVERAL,
+    Trace,
+    bytes_of,
+    cases,
+    compared,
+    on_the_cpu,
+    program_rows,
+    ranks_rows,
+    rows,
+)
 
 # of older versions one case cannot run on the CPU either
 needs_corpus = pytest.mark.skipif(not cases() or torch.__version__ < "2.7", reason="the corpus is not at hand")
@@ -44,6 +55,16 @@ def test_cases_are_gone_on_from():
     """All cases but the listed ones run to their end."""
     assert names_of(with_mistakes(), "not gone on from") == set(NOT_GONE_ON)
     assert len(names_of(with_mistakes(), "equal")) >= 40
+
+
+@needs_corpus
+@pytest.mark.ddp
+@pytest.mark.parametrize("model", ["Model", "Fixed"])
+def test_cases_of_two_ranks_have_the_cpus_figures(model):
+    """Each of two simulated ranks has the losses of that rank with gloo on the CPU, with the mistake and without."""
+    found = ranks_rows(model)
+    assert {row.name for row in found if row.outcome == "equal"} == SEVERAL, found
+    assert all(bool(row.findings) == (model == "Model") for row in found)
 
 
 def test_programs_are_gone_on_from():

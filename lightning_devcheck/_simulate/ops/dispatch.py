@@ -11,7 +11,7 @@ import torch
 from lightning_devcheck._simulate.arguments import Args, Kwargs, tensors_in
 from lightning_devcheck._simulate.compat import (
     Operator,
-    TorchDispatchMode,
+    UnguardedMode,
     WithoutFunctions,
     marks_views,
     run_composed,
@@ -26,7 +26,7 @@ from lightning_devcheck._simulate.state import Placement, Simulation, active, ru
 from lightning_devcheck._simulate.watching import watch
 
 
-class OperatorMode(TorchDispatchMode):
+class OperatorMode(UnguardedMode):
     """Runs every operator by the simulation's rules, those on plain CPU tensors included."""
 
     def __init__(self, simulation: Simulation) -> None:
