@@ -28,7 +28,6 @@ EXEMPT = frozenset(
         "_explain/__init__.py",
         "_explain/backward.py",
         "_explain/bindings.py",
-        "_explain/calls.py",
         "_explain/catalogue.py",
         "_explain/culprit.py",
         "_explain/frames.py",

@@ -314,21 +314,11 @@ class Keeper(nn.Module):
     def __init__(self):
         super().__init__()
         setattr(self, "late", torch.ones(4))  # noqa: B010  # here
-        for name in ("left", "right"):
-            setattr(self, f"table_{name}", torch.ones(4))  # here
         self.rows = []
         self.rows.append(torch.ones(4))  # here
         self.by_name = {}
         self.by_name["key"] = torch.ones(4)  # here
-        self.__dict__["raw"] = torch.ones(4)  # here
         self.first = self.second = torch.ones(4)  # here
-
-    @property
-    def row(self):
-        return self.rows[0]
-
-    def get(self):
-        return self.by_name["key"]
 
 
 class Inherited(Keeper):
@@ -340,10 +330,8 @@ class Inherited(Keeper):
 
 KEPT = {
     "self.late": lambda self, x: x * self.late,
-    "self.table_left": lambda self, x: x * getattr(self, f"table_{'left'}"),
-    "self.rows[0]": lambda self, x: x * self.row,
-    'self.by_name["key"]': lambda self, x: x * self.get(),
-    "self.raw": lambda self, x: x * self.raw,
+    "self.rows[0]": lambda self, x: x * self.rows[0],
+    'self.by_name["key"]': lambda self, x: x * self.by_name["key"],
     "self.second": lambda self, x: x * self.second,
 }
 

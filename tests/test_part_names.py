@@ -223,7 +223,7 @@ def test_item_of_a_constant():
 
 
 class Selfish:
-    """Gives back what another object holds, whose name begins as ``self`` does."""
+    """Gives back what another object holds, which only running its property would tell."""
 
     @property
     def weight(self):
@@ -235,14 +235,15 @@ selfish.weight = torch.ones(4)
 
 
 def test_property_of_another_object():
-    """What a property takes from elsewhere has the name that it has there."""
+    """A property is not run: what it gives has no name, and no other tensor's."""
     owner = Selfish()
     with simulate_cuda(devices=1):
         x = torch.ones(4, device="cuda")
         with pytest.raises(RuntimeError) as caught:
             x * owner.weight
         (finding,) = explain(caught.value).findings
-    assert finding.name == "selfish.weight"
+    assert (finding.name, finding.device) == ("a tensor", "cpu")
+    assert finding.origin is None
 
 
 def test_parameters_of_a_dictionary_are_one_finding():

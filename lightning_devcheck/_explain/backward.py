@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from lightning_devcheck._explain.calls import scope_nodes
 from lightning_devcheck._explain.frames import Frame
 from lightning_devcheck._explain.locate import Named
 from lightning_devcheck._explain.messages import Match
@@ -16,6 +15,7 @@ from lightning_devcheck._observe.graph import trace_of, walk
 from lightning_devcheck._observe.inert import inside, is_tensor, read
 from lightning_devcheck._observe.module_tree import ModuleTree
 from lightning_devcheck._report.records import Origin
+from lightning_devcheck._source.assignments import scope_nodes
 from lightning_devcheck._source.files import origin_at, parse, statements_around
 from lightning_devcheck._source.queries import methods_of, sources_of
 from lightning_devcheck._source.statements import Function, has_factory, is_move, receiver_of, spell, word_of

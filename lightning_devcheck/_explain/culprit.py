@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from dataclasses import replace
 
 import torch
@@ -25,7 +24,6 @@ from lightning_devcheck._explain.nodes import (
     is_torchs,
 )
 from lightning_devcheck._explain.optimizer import owner_of_state
-from lightning_devcheck._explain.result import called
 from lightning_devcheck._explain.scene import Pair, Scene, is_own
 from lightning_devcheck._explain.special import SPECIAL
 from lightning_devcheck._judge.culprit import Culprit
@@ -35,7 +33,6 @@ from lightning_devcheck._observe.module_tree import tensors_of
 from lightning_devcheck._report.records import Operator, Origin
 from lightning_devcheck._report.rules import RULES
 from lightning_devcheck._source.path import base_of
-from lightning_devcheck._source.statements import spell
 
 
 def find_culprit(scene: Scene) -> Culprit:
@@ -153,18 +150,8 @@ def _unmet(scene: Scene) -> Culprit:
             for name, tensor in [pair for pair in held if dims(pair[1])] or held:
                 named = scene.search(tensor, wrong).name(index) or Named(name, None, "local")
                 return scene.culprit(named, tensor)
-    given = _given_by_call(scene) or Named(anonymous(scene.match, str(wrong)), None, "local")
+    given = Named(anonymous(scene.match, str(wrong)), None, "local")
     return scene.culprit(given, None, device=wrong)
-
-
-def _given_by_call(scene: Scene) -> Named | None:
-    """What a function of the user's gave to the failing line itself: it is gone, and is called by the call."""
-    for _, frame in scene.user_frames[:1]:
-        tree = frame.failing()
-        for node in ast.iter_child_nodes(tree) if tree is not None else ():
-            if isinstance(node, ast.Call) and called(node, frame)[0] is not None:
-                return Named(spell(node), frame.origin, "call")
-    return None
 
 
 def _inside_engine(scene: Scene) -> bool:

@@ -5,17 +5,15 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from lightning_devcheck._explain.calls import frame_inside, method_of
 from lightning_devcheck._explain.locate import Named
-from lightning_devcheck._explain.result import made_at
 from lightning_devcheck._explain.scene import Scene
 from lightning_devcheck._judge.culprit import Culprit
 from lightning_devcheck._observe.inert import MISSING, attribute
-from lightning_devcheck._report.records import Origin
-from lightning_devcheck._source.files import is_host, origin_at
+from lightning_devcheck._source.assignments import Statement, find_binding
+from lightning_devcheck._source.files import is_host, start_of
 from lightning_devcheck._source.path import quoted
-from lightning_devcheck._source.queries import methods_of
-from lightning_devcheck._source.statements import calls_in, spell, word_of
+from lightning_devcheck._source.queries import statements_of
+from lightning_devcheck._source.statements import calls_in, spell, text_in, word_of
 
 
 def logged_value(scene: Scene) -> Culprit | None:
@@ -29,33 +27,26 @@ def logged_value(scene: Scene) -> Culprit | None:
 
 
 def _culprit(scene: Scene, name: str, method: str) -> Culprit:
-    function = method_of(scene.root, method)
-    for line, value in _logs(scene, name, method):
-        if function is None:
-            break
-        inner = frame_inside(function, scene.root, scene.frames[-1], value)
-        made = made_at(value, inner) or line
-        return scene.culprit(Named(spell(value), made, "local"), None, device=scene.wrong, used=line)
+    for statement in statements_of(type(scene.root)):
+        if statement.function != method or hasattr(statement.node, "body"):
+            continue
+        for value in _logged(statement, name):
+            binding = find_binding(statement.filename, spell(value), start_of(statement.node))
+            line = statement.origin
+            if binding is not None and binding.kind == "value":
+                line = binding.origin
+            named = Named(spell(value), line, "local")
+            return scene.culprit(named, None, device=scene.wrong, used=statement.origin)
     return scene.culprit(Named(f"self.log({quoted(name)})", None, "local"), None, device=scene.wrong)
 
 
-def _logs(scene: Scene, name: str, method: str) -> Iterator[tuple[Origin, ast.expr]]:
-    """The lines of a method that log a name, with what they log."""
-    for filename, node in methods_of(type(scene.root), method):
-        for call in calls_in(node):
-            for value in _given(call, name):
-                yield origin_at(filename, call, method), value
-
-
-def _given(call: ast.Call, name: str) -> Iterator[ast.expr]:
-    """What a call of ``self.log`` or ``self.log_dict`` logs under a name."""
-    called = word_of(call.func)
-    words = {word.arg: word.value for word in call.keywords}
-    args = dict(enumerate(call.args))
-    key, value = words.get("name", args.get(0)), words.get("value", args.get(1))
-    if called == "log" and value is not None and isinstance(key, ast.Constant) and key.value == name:
-        yield value
-    table = words.get("dictionary", args.get(0))
-    if called == "log_dict" and isinstance(table, ast.Dict):
-        pairs = zip(table.keys, table.values, strict=True)
-        yield from (held for key, held in pairs if isinstance(key, ast.Constant) and key.value == name)
+def _logged(statement: Statement, name: str) -> Iterator[ast.expr]:
+    """What a statement hands to ``self.log`` or ``self.log_dict`` under a name."""
+    for call in calls_in(statement.node):
+        given = [*call.args, *(word.value for word in call.keywords)]
+        match word_of(call.func), given:
+            case "log", [key, value, *_] if text_in(key) == name:
+                yield value
+            case "log_dict", [ast.Dict(keys, values), *_]:
+                pairs = zip(keys, values, strict=True)
+                yield from (value for key, value in pairs if text_in(key) == name)

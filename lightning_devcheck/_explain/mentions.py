@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 
-from lightning_devcheck._explain.calls import MAX_DEPTH, frame_inside, getter_of, method_of, returned
 from lightning_devcheck._explain.frames import Frame
 from lightning_devcheck._observe.devices import device_of
 from lightning_devcheck._observe.inert import (
@@ -26,7 +25,7 @@ from lightning_devcheck._observe.inert import (
     parts,
 )
 from lightning_devcheck._observe.module_tree import tensors_of
-from lightning_devcheck._source.path import Link, Path
+from lightning_devcheck._source.path import Link
 from lightning_devcheck._source.statements import MAKERS, device_argument, is_factory, is_move, spell
 from lightning_devcheck._source.torch_names import meaning_of
 
@@ -66,7 +65,7 @@ def mentions(tree: ast.AST | None, frame: Frame) -> list[Mention]:
     pending = [tree] if tree else []
     while pending:
         node = pending.pop()
-        if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript, ast.Call)):
+        if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)):
             text, value = evaluate(node, frame)
             if value is not MISSING and _is_data(value):
                 (last if id(node) in copied else found).append(Mention(text, value))
@@ -134,18 +133,13 @@ def evaluate(node: ast.AST, frame: Frame) -> tuple[str, Any]:
         return node.id, frame.lookup(node.id)
     if isinstance(node, ast.Starred):
         return evaluate(node.value, frame)
-    if isinstance(node, ast.Call):
-        return _evaluate_call(node, frame)
     if not isinstance(node, (ast.Attribute, ast.Subscript)):
         return "", MISSING
     text, base = evaluate(node.value, frame)
     if base is MISSING or is_a(base, torch.Tensor):
         return text, base
     if isinstance(node, ast.Attribute):
-        value = attribute(base, node.attr)
-        if value is MISSING and (getter := getter_of(base, node.attr)) is not None:
-            return _given_back(text, base, getter, frame)
-        return f"{text}.{node.attr}", value
+        return f"{text}.{node.attr}", attribute(base, node.attr)
     return _item(text, base, node.slice, frame)
 
 
@@ -153,35 +147,6 @@ def _item(text: str, base: Any, node: ast.expr, frame: Frame) -> tuple[str, Any]
     key = _key(node, frame)
     link = Link("item", key) if is_exactly(key, str, int) else Link("code", f"[{spell(node)}]")
     return f"{text}{link}", item(base, key)
-
-
-def _evaluate_call(call: ast.Call, frame: Frame) -> tuple[str, Any]:
-    """``getattr(self, "name")``, ``table.get("key")``, and methods that give back what the object holds."""
-    function, given = call.func, call.args
-    if isinstance(function, ast.Name) and function.id == "getattr" and len(given) > 1:
-        text, base = evaluate(given[0], frame)
-        key = _key(given[1], frame)
-        known = base is not MISSING and type(key) is str
-        return (f"{text}.{key}", attribute(base, key)) if known else ("", MISSING)
-    if not isinstance(function, ast.Attribute):
-        return "", MISSING
-    text, base = evaluate(function.value, frame)
-    if base is MISSING or is_a(base, torch.Tensor):
-        return "", MISSING
-    if is_a(base, dict) and function.attr in ("get", "pop", "setdefault") and given:
-        return _item(text, base, given[0], frame)
-    method = method_of(base, function.attr)
-    return ("", MISSING) if method is None else _given_back(text, base, method, frame)
-
-
-def _given_back(text: str, base: Any, function: types.FunctionType, frame: Frame) -> tuple[str, Any]:
-    """What a property or method of the user's gives back, where that is something the object holds."""
-    results = returned(function) if frame.depth < MAX_DEPTH else []
-    if len(results) != 1 or not isinstance(results[0], (ast.Attribute, ast.Subscript)):
-        return "", MISSING
-    found, value = evaluate(results[0], frame_inside(function, base, frame, results[0]))
-    path = Path.parse(found)
-    return str(Path(text, path.links) if path.base == "self" else path), value
 
 
 def _key(node: ast.expr, frame: Frame) -> Any:

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from lightning_devcheck._explain.bindings import Binding, find_binding
+from lightning_devcheck._explain.bindings import find_binding
 from lightning_devcheck._explain.frames import Frame
 from lightning_devcheck._explain.locate import Named, locate
 from lightning_devcheck._explain.made import gives_data, imported, is_made_on_host, made_in_place
@@ -27,7 +27,8 @@ from lightning_devcheck._observe.inert import dims, inside, is_a, is_module
 from lightning_devcheck._observe.module_tree import tensors_of
 from lightning_devcheck._report.records import Origin
 from lightning_devcheck._simulate.tensor.places import decided_line
-from lightning_devcheck._source.files import Point, is_host, origin_at
+from lightning_devcheck._source.assignments import Binding
+from lightning_devcheck._source.files import Point, is_host
 from lightning_devcheck._source.path import Path, base_of
 from lightning_devcheck._source.queries import part_origin
 from lightning_devcheck._source.statements import is_move, spell, word_of
@@ -47,6 +48,7 @@ class Search:
         device: Where it is.
         expected: Where it should be.
         root_name: What the user calls the root.
+        decided: The line that decided its device, where that is all that is left of it.
     """
 
     frames: Sequence[Frame]
@@ -55,6 +57,7 @@ class Search:
     device: torch.device | None
     expected: torch.device | None
     root_name: str = "self"
+    decided: Origin | None = None
 
     def name(self, index: int) -> Named | None:
         """Name the tensor, which the frame of that index met."""
@@ -128,13 +131,13 @@ class Search:
         binding = find_binding(frame, name, point) if steps else None
         if binding is None:
             return Named(name, None, "local")
-        made = origin_at(frame.filename, binding.node, binding.function)
+        made = binding.origin
         match binding.kind:
             case "argument":
                 return self._argument(position, name, made, steps)
             case "import":
                 return Named(name, imported(frame, base) or made, "global")
-        named = Named(name, made, "global" if binding.kind == "value" and not binding.function else "local")
+        named = Named(name, made, "local" if binding.statement.function else "global")
         return self._taken(position, name, binding, steps) or named
 
     def _argument(self, position: int, name: str, made: Origin, steps: int) -> Named:
@@ -172,8 +175,7 @@ class Search:
             return None
         moved = self._misplaced_module(value, frame)
         if moved is not None:
-            made = origin_at(frame.filename, binding.node, binding.function)
-            return Named(moved, made, "registered")
+            return Named(moved, binding.origin, "registered")
         if any(makes_tensor(node, frame) or is_move(node) for node in ast.walk(value)):
             return None
         places = [position]
@@ -200,8 +202,9 @@ class Search:
         """What the failing expression of a frame makes itself, or has a function of the user's make."""
         frame = self.frames[position]
         made = made_in_place(frame, self.device)
-        line = decided_line(self.wanted) if is_a(self.wanted, torch.Tensor) else None
-        if made is not None or line is None:
+        line = decided_line(self.wanted) if is_a(self.wanted, torch.Tensor) else self.decided
+        running = {frame.code.co_name for frame in self.frames}
+        if made is not None or line is None or line.function in running:
             return made
         for tree in (frame.failing(), frame.statement()):
             for node in ast.walk(tree) if tree is not None else ():

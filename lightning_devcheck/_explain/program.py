@@ -10,14 +10,15 @@ from typing import Any
 
 import torch
 
+from lightning_devcheck._explain.bindings import find_binding
 from lightning_devcheck._explain.frames import Frame, read_stack
 from lightning_devcheck._explain.live import Caller
-from lightning_devcheck._explain.result import made_at, made_by_method
 from lightning_devcheck._observe.inert import inside, is_a, is_module
 from lightning_devcheck._observe.module_tree import ModuleTree, tensors_of
 from lightning_devcheck._observe.unregistered import Place, unregistered
 from lightning_devcheck._report.records import Finding, Origin
 from lightning_devcheck._source.files import is_installed
+from lightning_devcheck._source.queries import returned_line
 
 # what of a call's text is short enough for a name
 MAX_NAME = 60
@@ -111,15 +112,19 @@ class Program:
         if not frames:
             return "loss", None
         if self._step_of is not None:
-            line = made_by_method(self._step_of, "training_step", frames[0])
-            return "loss", line
+            return "loss", returned_line(self._step_of, "training_step")
         given = self._given(frames[0])
         if given is None:
             return "loss", None
         name = ast.unparse(given)
         if len(name) > MAX_NAME:
             name = "loss"
-        return name, made_at(given, frames[0])
+        if not isinstance(given, ast.Name):
+            return name, None
+        binding = find_binding(frames[0], name)
+        if binding is None:
+            return name, None
+        return name, binding.origin
 
     def _given(self, frame: Frame) -> ast.expr | None:
         """What a call differentiates: what has a tensor's method, else the first argument."""

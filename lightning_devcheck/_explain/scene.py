@@ -122,7 +122,7 @@ class Scene:
 
     def search(self, wanted: Any, device: torch.device | None) -> Search:
         """A search for the name and history of a tensor."""
-        return Search(self.frames, self.root, wanted, device, self.expected, self.root_name)
+        return Search(self.frames, self.root, wanted, device, self.expected, self.root_name, self.made)
 
     def mentioned(self, frame: Frame) -> list[Pair]:
         """The tensors that the failing expression of a frame mentions."""

@@ -19,7 +19,7 @@ from lightning_devcheck._observe.inert import GENERATOR, is_a, is_module
 from lightning_devcheck._observe.module_tree import tensors_of
 from lightning_devcheck._report.records import Origin
 from lightning_devcheck._simulate.tensor.generators import made_line
-from lightning_devcheck._source.files import origin_at, statement_at
+from lightning_devcheck._source.files import statement_at
 from lightning_devcheck._source.statements import calls_in, names_device, receiver_of, spell, text_in
 
 
@@ -65,7 +65,7 @@ def _host_memory(scene: Scene) -> Culprit | None:
         held = [(name, tensor) for name, tensor in scene.mentioned(frame) if device_of(tensor) == found]
         for name, tensor in held[:1]:
             binding = find_binding(frame, name)
-            made = None if binding is None else origin_at(frame.filename, binding.node, binding.function)
+            made = None if binding is None else binding.origin
             located = scene.search(tensor, found).locate(tensor)
             called = located or Named(name, made if binding and binding.kind != "argument" else None, "local")
             fix = f"{called.name}.detach().cpu().numpy(), once per logging interval rather than in every step"

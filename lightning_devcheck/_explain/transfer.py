@@ -7,7 +7,6 @@ import re
 
 import torch
 
-from lightning_devcheck._explain.calls import method_of
 from lightning_devcheck._report.records import Origin
 from lightning_devcheck._source.files import origin_at
 from lightning_devcheck._source.path import Path
@@ -20,10 +19,10 @@ AFTER = "on_after_batch_transfer"
 
 def own_transfer(root: torch.nn.Module | None) -> Origin | None:
     """Where a module's own ``transfer_batch_to_device`` returns the batch, if it does all of that itself."""
-    function = method_of(root, TRANSFER) if root is not None else None
-    if root is None or function is None or "super" in function.__code__.co_names:
-        return None
-    return method_line(type(root), TRANSFER)
+    for _, method in methods_of(type(root), TRANSFER):
+        calls_base = "super()" in spell(method)
+        return None if calls_base else method_line(type(root), TRANSFER)
+    return None
 
 
 def added_later(root: torch.nn.Module | None, name: str) -> Origin | None:

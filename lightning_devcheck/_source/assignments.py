@@ -1,48 +1,65 @@
-"""Which statements of a class give an attribute its value, and which put something into it."""
+"""Where names and attributes get their values: one record for each statement that gives one."""
 
 from __future__ import annotations
 
 import ast
-import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Literal
+import functools
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 from lightning_devcheck._report.records import Origin
-from lightning_devcheck._source.files import origin_at
+from lightning_devcheck._source.files import (
+    Node,
+    Point,
+    contains,
+    end_of,
+    origin_at,
+    own_nodes,
+    parse,
+    start_of,
+    statements_around,
+)
 from lightning_devcheck._source.path import Link, Path
 from lightning_devcheck._source.statements import (
     ADDERS,
+    FUNCTIONS,
+    moved_in_place,
     pairs_of,
     parts_of,
+    puts_on_host,
     receiver_of,
     spell,
-    targets_of,
     text_in,
     word_of,
 )
 
 REGISTRARS = ("register_buffer", "register_parameter", "add_module", "register_module", "add_state")
 EMPTY = ("list", "dict", "set", "tuple", "deque", "OrderedDict", "defaultdict", "SimpleNamespace")
-ANY = "*"  # the attribute of a ``setattr`` whose name is computed
+SETTERS = ("setattr", "__setattr__")
+OWN = ("self", "cls")
+COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+SCOPES = (*FUNCTIONS, ast.Lambda, ast.ClassDef)
+MAX_SCOPES = 256
 
+Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.Module
 Content = Literal["value", "empty", "placeholder"]
-Kind = Content | Literal["part", "added", "registered", "class"]
-Assigned = tuple[str, Kind, Path]
+Kind = Content | Literal["part", "added", "registered", "class", "loop", "argument", "import", "move"]
+Pair = tuple[ast.expr, ast.expr]
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A statement of a class.
+    """A statement, or the part of one that gives something its value.
 
     Attributes:
         filename: Its file.
-        node: The statement.
-        function: The function around it, empty in the body of the class.
+        node: The statement; a pattern, a comprehension, or the target of a ``for`` or ``with``.
+        function: The function around it; empty in the body of a class or file.
     """
 
     filename: str
-    node: ast.stmt
+    node: Any  # of three syntax classes, as the attribute says
     function: str
 
     @property
@@ -52,87 +69,184 @@ class Statement:
 
 
 @dataclass(frozen=True, slots=True)
-class Assignment:
-    """A statement that gives an attribute its value, or a part of it.
+class Binding:
+    """A statement that gives a name or an attribute its value, or a part of it.
 
     Attributes:
-        kind: ``value``; ``empty`` (an empty container); ``placeholder`` (a constant); ``part`` (an item or attribute
-            of it); ``added`` (``append`` and the like, ``+=``); ``registered`` (``register_buffer``); ``class`` (in
-            the class's own body).
-        statement: The statement.
-        path: What is assigned to; for `ANY` the attribute is a pattern.
+        kind: ``value``; ``empty`` (an empty container); ``placeholder`` (a constant); ``part`` (an
+            item or attribute of it); ``added`` (``append`` and the like, ``+=``); ``registered``
+            (``register_buffer``); ``class`` (in the class's own body); ``loop`` (taken out of
+            something by ``for`` or ``match``); ``argument``; ``import``; ``move`` (a ``.to()``
+            whose result is thrown away).
+        statement: What gives it.
+        path: What is given a value.
+        value: The expression the value comes from.
     """
 
     kind: Kind
     statement: Statement
     path: Path
+    value: ast.expr | None = None
+
+    @property
+    def origin(self) -> Origin:
+        """Its place."""
+        return self.statement.origin
+
+    @property
+    def node(self) -> Node:
+        """What gives it."""
+        node: Node = self.statement.node
+        return node
+
+    @property
+    def start(self) -> Point:
+        """Where it begins."""
+        return start_of(self.node)
+
+    @property
+    def end(self) -> Point:
+        """From where on the name has this value."""
+        return end_of(self.node)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it gives all of the name's value."""
+        return not self.path.links and self.kind != "added"
 
 
-def read_assignments(statements: Sequence[Statement]) -> dict[str, list[Assignment]]:
-    """The assignments to each attribute in a class's statements; those of the class itself come last."""
-    found: dict[str, list[Assignment]] = {}
-    for reader in (_assigned, _named):
-        for statement in statements:
-            for attribute, kind, path in reader(statement):
-                found.setdefault(attribute, []).append(Assignment(kind, statement, path))
+def by_attribute(statements: Iterable[Statement]) -> dict[str, list[Binding]]:
+    """The bindings of each attribute in a class's statements; those of the class itself come last."""
+    found: dict[str, list[Binding]] = {}
+    of_class = []
+    for statement in statements:
+        for one in bindings_of(statement.node, statement):
+            if one.path.base in OWN and one.path.links and one.kind != "move":
+                found.setdefault(one.path.attribute, []).append(one)
+            elif one.is_whole and not statement.function and one.kind in ("value", "empty", "placeholder"):
+                of_class.append(replace(one, kind="class"))
+    for one in of_class:
+        found.setdefault(one.path.base, []).append(one)
     return found
 
 
-def _named(statement: Statement) -> Iterator[Assigned]:
-    """The variables of the class itself; an annotation alone gives none its value."""
-    node = statement.node
-    if isinstance(node, ast.AnnAssign) and node.value is None:
+def bindings_of(node: ast.AST, statement: Statement) -> Iterator[Binding]:
+    """What a node by itself gives a value, adds to or moves.
+
+    Args:
+        node: A statement, comprehension or ``with`` item.
+        statement: Where it stands.
+    """
+    match node:
+        case ast.Import() | ast.ImportFrom():
+            for alias in node.names:
+                yield Binding("import", statement, Path(alias.asname or alias.name))
+        case ast.AugAssign():
+            yield from _binding("added", statement, node.target, node.value)
+        case ast.Expr(value=ast.Call() as call):
+            yield from _called(call, statement)
+        case _:
+            yield from _taken(node, statement)
+            for target, value in pairs_of(node):
+                if value is not None:
+                    yield from _binding(kind_of(value), statement, target, value)
+
+
+def _taken(node: ast.AST, statement: Statement) -> Iterator[Binding]:
+    """What a loop, a pattern or a ``with`` takes out of something."""
+    match node:
+        case ast.For() | ast.AsyncFor():
+            yield from _looped(node.target, node.iter, replace(statement, node=node.target))
+        case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
+            for part in node.generators:
+                yield from _looped(part.target, part.iter, replace(statement, node=node))
+        case ast.Match():
+            for pattern in _names_in(node):
+                place = replace(statement, node=pattern)
+                yield Binding("loop", place, Path(pattern.name or ""), node.subject)
+        case ast.withitem(optional_vars=ast.expr() as target):
+            place = replace(statement, node=target)
+            yield from _binding("value", place, target, node.context_expr)
+
+
+def _names_in(node: ast.Match) -> Iterator[ast.MatchAs | ast.MatchStar]:
+    for case in node.cases:
+        for pattern in ast.walk(case.pattern):
+            if isinstance(pattern, (ast.MatchAs, ast.MatchStar)) and pattern.name:
+                yield pattern
+
+
+def _binding(kind: Kind, statement: Statement, target: ast.expr, value: ast.expr | None) -> Iterator[Binding]:
+    """The binding of each part of a target."""
+    for part in parts_of(target):
+        path = Path.of(part)
+        if path is None:
+            continue
+        own = path.base in OWN
+        is_part = len(path.links) > own and kind in ("value", "empty", "placeholder")
+        yield Binding("part" if is_part else kind, statement, path, value)
+
+
+def _looped(target: ast.expr, source: ast.expr, statement: Statement) -> Iterator[Binding]:
+    for part, whole in loop_pairs(target, source):
+        yield from _binding("loop", statement, part, whole)
+
+
+def loop_pairs(target: ast.expr, source: ast.expr) -> Iterator[Pair]:
+    """What a loop fills, each with what that is taken from, through ``enumerate``, ``zip`` and the like."""
+    held = receiver_of(source, ("items", "values"))
+    if held is not None:
+        yield target, held
         return
-    for target in targets_of(node):
-        if not statement.function and isinstance(target, ast.Name):
-            yield target.id, "class", Path(target.id)
-
-
-def _assigned(statement: Statement) -> Iterator[Assigned]:
-    """Attribute, kind and path of what a statement assigns, registers or adds to."""
-    node = statement.node
-    for target, value in pairs_of(node):
-        for path in filter(None, map(own_path, parts_of(target))):
-            yield path.attribute, "part" if len(path.links) > 1 else kind_of(value), path
-    added = own_path(node.target) if isinstance(node, ast.AugAssign) else None
-    if added is not None:
-        yield added.attribute, "added", added
-    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-        yield from _called(node.value)
+    elements = getattr(target, "elts", [])
+    sources = [source] * len(elements)
+    if isinstance(source, ast.Call):
+        function = word_of(source.func)
+        if function == "zip" and len(source.args) == len(elements):
+            sources = source.args
+        elif function == "enumerate" and len(elements) == 2 and source.args:
+            sources = [source, source.args[0]]
+    if not elements:
+        yield target, source
+    for part, whole in zip(elements, sources, strict=True):
+        yield from loop_pairs(part, whole)
 
 
 def kind_of(value: ast.expr | None) -> Content:
     """Whether an assigned expression is a ``value``, an ``empty`` container or a ``placeholder``."""
-    if value is None or isinstance(value, ast.Constant):
-        return "placeholder"
-    empty = isinstance(value, (ast.List, ast.Tuple, ast.Set)) and not value.elts
-    if isinstance(value, ast.Call):
-        given = [a for a in value.args if not isinstance(a, (ast.Name, ast.Lambda))]  # ``defaultdict(list)``
-        empty = word_of(value.func) in EMPTY and not given and all(word.arg == "maxlen" for word in value.keywords)
-    return "empty" if empty or (isinstance(value, ast.Dict) and not value.keys) else "value"
+    match value:
+        case None | ast.Constant():
+            return "placeholder"
+        case ast.List(elts=[]) | ast.Tuple(elts=[]) | ast.Set(elts=[]) | ast.Dict(keys=[]):
+            return "empty"
+        case ast.Call() if word_of(value.func) in EMPTY:
+            # ``defaultdict(list)``, ``deque(maxlen=3)``
+            given = [one for one in value.args if not isinstance(one, (ast.Name, ast.Lambda))]
+            words = {word.arg for word in value.keywords}
+            if not given and words <= {"maxlen"}:
+                return "empty"
+    return "value"
 
 
-def _called(call: ast.Call) -> Iterator[Assigned]:
-    first = call.args[0] if call.args else None
-    filled = own_path(receiver_of(call, ADDERS))
-    if word_of(call.func) in ("setattr", "__setattr__") and len(call.args) > 1:
-        if (isinstance(first, ast.Name) and first.id == "self") or spell(call.func).startswith("super()."):
-            yield from _set(call.args[-2])
-    elif receiver_of(call, REGISTRARS):
-        if name := text_in(first):
-            yield name, "registered", attribute_path(name)
+def _called(call: ast.Call, statement: Statement) -> Iterator[Binding]:
+    """What a call that stands by itself moves, adds to, sets or registers."""
+    last = call.args[-1] if call.args else None
+    moved = Path.of(moved_in_place(statement.node))
+    filled = Path.of(receiver_of(call, ADDERS))
+    if moved is not None:
+        yield Binding("move", statement, moved, call)
     elif filled is not None:
-        yield filled.attribute, "added", filled
-
-
-def _set(name: ast.expr) -> Iterator[Assigned]:
-    """``setattr(self, name, value)`` and its like, where the name is written out or put together."""
-    if text := text_in(name):
-        yield text, "value", attribute_path(text)
-        return
-    pieces = name.values if isinstance(name, ast.JoinedStr) else []
-    known = [re.escape(str(piece.value)) if isinstance(piece, ast.Constant) else ".*" for piece in pieces]
-    yield ANY, "value", attribute_path("".join(known) or ".*")
+        yield Binding("added", statement, filled, last)
+    elif word_of(call.func) in SETTERS:
+        # ``setattr(self, name, value)``, ``super().__setattr__(name, value)``
+        owner = ", ".join(map(spell, call.args[:-2])) or "self"
+        name = "".join(map(text_in, call.args[-2:-1]))
+        if owner == "self" and name:
+            yield Binding("value", statement, attribute_path(name), last)
+    elif receiver_of(call, REGISTRARS) is not None:
+        name = "".join(map(text_in, call.args[:1]))
+        if name:
+            yield Binding("registered", statement, attribute_path(name), call)
 
 
 def attribute_path(name: str) -> Path:
@@ -140,14 +254,113 @@ def attribute_path(name: str) -> Path:
     return Path("self", (Link("attribute", name),))
 
 
-def own_path(node: ast.AST | None) -> Path | None:
-    """The attribute of ``self``, or its part, that an expression is; ``self.__dict__["name"]`` is ``self.name``.
+def find_binding(
+    filename: str,
+    name: str,
+    here: Point,
+    point: Point | None = None,
+    *,
+    moves: bool = True,
+) -> Binding | None:
+    """The binding of a name, or of the part of it that was set last, that holds at a point.
 
-    Of ``ctx`` too: it keeps what the forward of a custom Function has for its backward.
+    Args:
+        filename: The file.
+        name: The whole name, ``cfg["weight"]``.
+        here: A point in the function that is looked at.
+        point: The point; None takes that one.
+        moves: Whether a line of its own that moves the name counts.
     """
-    path = Path.of(node)
-    if path is None or path.base not in ("self", "cls", "ctx") or not path.attribute:
+    tree = parse(filename)
+    if tree is None:
         return None
-    if path.attribute == "__dict__" and [link.kind for link in path.links[1:2]] == ["item"]:
-        return Path(path.base, (Link("attribute", path.keys[1]), *path.links[2:]))
-    return path
+    path = Path.parse(name)
+    point = here if point is None else point
+    for scope in _scopes(tree, here):
+        named = _by_name(filename, scope).get(path.base, [])
+        found = _last(scope, [one for one in named if moves or one.kind != "move"], point)
+        if found is None and takes(scope, path.base):
+            place = Statement(filename, scope, getattr(scope, "name", ""))
+            found = Binding("argument", place, Path(path.base))
+        if found is not None:
+            return _part(named, found, path, point) or found
+        if isinstance(scope, FUNCTIONS):
+            point = end_of(tree.body[-1])  # ran after all of these
+    return None
+
+
+def _scopes(tree: ast.Module, point: Point) -> list[Scope]:
+    """The functions around a point, innermost first, and the module."""
+    found: list[Scope] = [tree]
+    for statement in statements_around(tree, point):
+        if isinstance(statement, FUNCTIONS):
+            found.append(statement)
+        lambdas = (node for node in own_nodes(statement) if isinstance(node, ast.Lambda))
+        found += [node for node in lambdas if contains(node, point)]
+    return found[::-1]
+
+
+def scope_nodes(scope: ast.AST) -> Iterator[ast.AST]:
+    """Everything in a function or module, but not what is in the functions and classes inside it."""
+    pending = [*ast.iter_child_nodes(scope)]
+    while pending:
+        node = pending.pop()
+        yield node
+        if not isinstance(node, SCOPES):
+            pending += ast.iter_child_nodes(node)
+
+
+@functools.lru_cache(maxsize=MAX_SCOPES)
+def _by_name(filename: str, scope: Scope) -> dict[str, list[Binding]]:
+    """The bindings in a function or module, by variable."""
+    found: dict[str, list[Binding]] = {}
+    function = getattr(scope, "name", "")
+    for node in scope_nodes(scope):
+        place = Statement(filename, node, function)
+        for one in bindings_of(node, place):
+            found.setdefault(one.path.base, []).append(one)
+    return found
+
+
+def _last(scope: Scope, named: list[Binding], point: Point) -> Binding | None:
+    """The last binding before a point, where there is one."""
+    around = statements_around(scope, point)
+    found = []
+    for one in named:
+        is_comprehension = isinstance(one.node, COMPREHENSIONS)
+        # what a comprehension binds, it binds for itself: it is asked for by the statement that it is in
+        if is_comprehension and around and not contains(around[-1], one.start):
+            continue
+        if one.is_whole and (is_comprehension or one.end <= point):
+            found.append(one)
+    return max(found, key=lambda one: (contains(one.node, point), one.start), default=None)
+
+
+def _part(named: list[Binding], held: Binding, path: Path, point: Point) -> Binding | None:
+    """The statement that put what a name stands for into what its variable holds."""
+    later = [one for one in named if not one.is_whole and held.end <= one.start and one.end <= point]
+    later.sort(key=lambda one: one.start)
+    exact = [one for one in later if one.kind != "added" and path.is_in(one.path)]
+    if exact:
+        return exact[-1]
+    if held.kind not in ("empty", "placeholder"):
+        return None
+    on_host = (one for one in later if puts_on_host(one.node))
+    return next(on_host, None) or next(iter(later), None)
+
+
+def takes_self(line: Origin) -> bool:
+    """Whether a line is in a function that has a ``self``."""
+    tree = parse(line.filename)
+    if tree is None:
+        return False
+    scopes = _scopes(tree, (line.lineno, line.column or 0))
+    return any(takes(scope, "self") for scope in scopes)
+
+
+def takes(scope: Scope, name: str) -> bool:
+    """Whether something is an argument of a function."""
+    if isinstance(scope, ast.Module):
+        return False
+    nodes = ast.walk(scope.args)
+    return any(isinstance(node, ast.arg) and node.arg == name for node in nodes)

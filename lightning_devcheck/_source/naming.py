@@ -8,27 +8,10 @@ from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 
 from lightning_devcheck._report.records import Origin
-from lightning_devcheck._source.files import (
-    end_of,
-    innermost,
-    origin_at,
-    own_nodes,
-    parse,
-    start_of,
-    statement_at,
-    statements_around,
-)
+from lightning_devcheck._source.assignments import Binding, find_binding
+from lightning_devcheck._source.files import innermost, own_nodes, parse, statement_at
 from lightning_devcheck._source.path import Path
-from lightning_devcheck._source.statements import (
-    ASSIGNMENTS,
-    FUNCTIONS,
-    pairs_of,
-    receiver_of,
-    spell,
-    targets_of,
-    text_in,
-    word_of,
-)
+from lightning_devcheck._source.statements import receiver_of, spell, targets_of, text_in
 
 COPYING = ("cpu", "to", "cuda", "type_as", "numpy")
 # what reads values from a device: methods, functions, and methods that lead there
@@ -47,11 +30,13 @@ def name_move(place: Origin) -> tuple[str, Origin]:
     ``x = loss.cpu()`` makes ``x``; ``losses[0] = loss`` writes into ``losses``, made where it was assigned last;
     ``terms.append(term.cpu())`` moves ``term``. The name is empty where the value has none.
     """
-    statement, function = _statement(place)
+    statement = _statement(place)
     target = next(iter(targets_of(statement)), None)
     if isinstance(target, ast.Subscript):
         name = spell(target.value)
-        return name, _assignment(function, name, place) or place
+        binding = _binding(name, place)
+        is_made = binding is not None and binding.kind != "argument"
+        return name, binding.origin if is_made else place  # type: ignore[union-attr]
     if isinstance(target, (ast.Name, ast.Attribute)):
         return spell(target), place
     return _receiver(statement), place
@@ -63,23 +48,22 @@ def name_read(place: Origin) -> str:
     ``self.sums += losses.cpu()`` reads for the sake of ``self.sums``, which is on the CPU; a loop reads the container,
     item by item.
     """
-    statement, function = _statement(place)
+    statement = _statement(place)
     if isinstance(statement, ast.AugAssign) and receiver_of(statement.value, ("cpu", "to")):
         target = statement.target
         return spell(target.value if isinstance(target, ast.Subscript) else target)
-    found = _first_read(statement, function, place) if statement is not None else None
+    found = _first_read(statement, place) if statement is not None else None
     if found is None:
         return bare(place)
-    container = _iterated(function, found, place) if isinstance(found, ast.Name) else None
-    return spell(container or found)
+    return spell(_iterated(found, place) or found)
 
 
-def _first_read(statement: ast.stmt, function: ast.AST | None, place: Origin) -> ast.expr | None:
+def _first_read(statement: ast.stmt, place: Origin) -> ast.expr | None:
     """What a statement reads for certain; else what it decides by or shows, moves, or takes as an index."""
     certain = next(_called_on(statement, SURE_READS), None)
-    decided = next(itertools.chain(_decided_by(statement), _shown(statement, function)), None)
+    decided = next(itertools.chain(_decided_by(statement), _shown(statement, place)), None)
     moved = next(_called_on(statement, READING_METHODS - SURE_READS), None)
-    return certain or decided or moved or next(_indices(statement, function, place), None)
+    return certain or decided or moved or next(_indices(statement, place), None)
 
 
 def bare(place: Origin) -> str:
@@ -107,7 +91,7 @@ def _decided_by(statement: ast.AST) -> Iterator[ast.expr]:
             yield _source_of(node.test)
 
 
-def _shown(statement: ast.AST, function: ast.AST | None) -> list[ast.expr]:
+def _shown(statement: ast.AST, place: Origin) -> list[ast.expr]:
     """What a statement writes into a text, variables of the function first: a step's number comes from outside."""
     found: list[ast.expr] = []
     for node in own_nodes(statement):
@@ -117,21 +101,16 @@ def _shown(statement: ast.AST, function: ast.AST | None) -> list[ast.expr]:
             found += map(_source_of, node.args)
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and text_in(node.left):
             found += map(_source_of, node.right.elts if isinstance(node.right, ast.Tuple) else [node.right])
-    assigned = {spell(n) for n in ast.walk(function) if _is_assigned(n)} if function is not None else set()
-    return sorted(found, key=lambda value: spell(value) not in assigned)
+    return sorted(found, key=lambda value: _binding(spell(value), place) is None)
 
 
-def _is_assigned(node: ast.AST) -> bool:
-    return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-
-
-def _indices(statement: ast.AST, function: ast.AST | None, place: Origin) -> Iterator[ast.expr]:
+def _indices(statement: ast.AST, place: Origin) -> Iterator[ast.expr]:
     """What a statement takes as an index, besides numbers that a loop counts; nothing where a call may read as well."""
     nodes = list(own_nodes(statement))
     for node in () if any(isinstance(n, ast.Call) and _worked_on(n) is None for n in nodes) else nodes:
         indices = node.slice if isinstance(node, ast.Subscript) else None
         for index in indices.elts if isinstance(indices, ast.Tuple) else [indices]:
-            counted = _iterated(function, index, place) if isinstance(index, ast.Name) else None
+            counted = _iterated(index, place)
             numbers = counted is not None and spell(counted).startswith(("range(", "enumerate("))
             if index is not None and not isinstance(index, (ast.Constant, ast.Slice)) and not numbers:
                 yield index
@@ -165,54 +144,24 @@ def _worked_on(call: ast.Call) -> ast.expr | None:
     return function.value if function.attr in PASSING_METHODS else None
 
 
-def _iterated(function: ast.AST | None, name: ast.Name, place: Origin) -> ast.expr | None:
-    """What a ``for`` around a line takes a name from: ``losses`` of ``for i, loss in enumerate(losses)``."""
-    loops = [node for node in ast.walk(function) if isinstance(node, (ast.For, ast.AsyncFor))] if function else []
-    around = [loop for loop in loops if start_of(loop)[0] <= place.lineno <= end_of(loop)[0]]
-    found = (_taken_from(loop.target, loop.iter, name.id) for loop in around)
-    return next((one for one in found if one is not None), None)
-
-
-def _taken_from(target: ast.expr, source: ast.expr, name: str) -> ast.expr | None:
-    """Which part of an iterable becomes a name: through ``enumerate``, ``zip``, ``.items()`` and ``.values()``."""
-    call = source if isinstance(source, ast.Call) else None
-    called = call.func if call else None
-    held = receiver_of(call, ("items", "values"))
-    if held is not None and call and not call.args:
-        return held if any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(target)) else None
-    if isinstance(target, ast.Name):
-        return source if target.id == name else None
-    if not isinstance(target, (ast.Tuple, ast.List)):
+def _iterated(node: ast.AST | None, place: Origin) -> ast.expr | None:
+    """What a loop takes a variable from: ``losses`` of ``for i, loss in enumerate(losses)``."""
+    if not isinstance(node, ast.Name):
         return None
-    parts: list[ast.expr] = [source] * len(target.elts)
-    if call and word_of(called) == "zip" and len(call.args) == len(parts):
-        parts = call.args
-    elif call and word_of(called) == "enumerate" and len(parts) == 2 and call.args:
-        parts = [source, call.args[0]]
-    found = (_taken_from(part, whole, name) for part, whole in zip(target.elts, parts, strict=True))
-    return next((one for one in found if one is not None), None)
+    binding = _binding(node.id, place)
+    if binding is None or binding.kind != "loop":
+        return None
+    return binding.value
 
 
-def _statement(place: Origin) -> tuple[ast.stmt | None, ast.AST | None]:
-    """The innermost statement at a place, and the function it is in."""
+def _binding(name: str, place: Origin) -> Binding | None:
+    return find_binding(place.filename, name, (place.lineno, place.column or 0))
+
+
+def _statement(place: Origin) -> ast.stmt | None:
+    """The innermost statement at a place."""
     tree = parse(place.filename)
-    if tree is None:
-        return None, None
-    functions = [node for node in statements_around(tree, (place.lineno, place.column)) if isinstance(node, FUNCTIONS)]
-    return innermost(tree, (place.lineno, place.column)), functions[-1] if functions else tree
-
-
-def _assignment(function: ast.AST | None, name: str, place: Origin) -> Origin | None:
-    """The last assignment to a name in a function before a line."""
-    if function is None:
-        return None
-    before = [
-        node
-        for node in ast.walk(function)
-        if isinstance(node, ASSIGNMENTS) and end_of(node) <= (place.lineno, place.column or 0)
-        if name in (spell(target) for target, _ in pairs_of(node))
-    ]
-    return origin_at(place.filename, max(before, key=end_of), place.function) if before else None
+    return None if tree is None else innermost(tree, (place.lineno, place.column))
 
 
 def _receiver(statement: ast.stmt | None) -> str:

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import ast
 import functools
-import re
 import sys
 import types
 from collections.abc import Iterator
 
 from lightning_devcheck._report.records import Origin
 from lightning_devcheck._source.assignments import (
-    ANY,
-    Assignment,
+    Binding,
     Kind,
     Statement,
-    read_assignments,
+    by_attribute,
+    find_binding,
 )
-from lightning_devcheck._source.files import end_of, is_framework, origin_at, parse
+from lightning_devcheck._source.files import end_of, is_framework, origin_at, parse, start_of
 from lightning_devcheck._source.path import Path
 from lightning_devcheck._source.statements import (
     BUILDERS,
@@ -29,6 +28,7 @@ from lightning_devcheck._source.statements import (
     pairs_of,
     puts_on_host,
     spell,
+    text_in,
     word_of,
 )
 
@@ -121,10 +121,10 @@ def attribute_origin(owner: type, attribute: str) -> Origin | None:
     The last one that assigns more than a constant counts: ``self.layer = None`` in ``__init__`` is
     a placeholder. ``register_buffer`` and its like count where nothing else assigns the attribute.
     """
-    for found in _assignments_to(owner, attribute):
+    for found in _bindings_of(owner, attribute):
         whole = _of_kinds(found, "value", "empty")
         chosen = whole[-1:] or found
-        return chosen[0].statement.origin
+        return chosen[0].origin
     return method_line(owner, attribute)  # a cached property
 
 
@@ -139,7 +139,7 @@ def part_origin(owner: type, attribute: str, path: Path) -> Origin | None:
         attribute: The attribute.
         path: The whole name; where no line puts it in, that of the attribute counts.
     """
-    for found in _assignments_to(owner, attribute):
+    for found in _bindings_of(owner, attribute):
         parts = _of_kinds(found, "part")
         exact = [one for one in parts if path.ends_like(one.path)]
         whole = _of_kinds(found, "value")
@@ -148,7 +148,7 @@ def part_origin(owner: type, attribute: str, path: Path) -> Origin | None:
             loose = _of_kinds(found, "part", "added")
         chosen = exact[-1:] or _best(whole[::-1]) or _best(loose)
         if chosen:
-            return chosen[0].statement.origin
+            return chosen[0].origin
     return attribute_origin(owner, attribute)
 
 
@@ -203,37 +203,33 @@ def outside_origin(owner: type, path: Path) -> Origin | None:
         owner: The class.
         path: Its name for what is kept there, ``self.body.adapter[0]``.
     """
-    for found in _assignments_to(owner, path.attribute):
+    for found in _bindings_of(owner, path.attribute):
         for one in reversed(_of_kinds(found, "part")):
             if path.is_in(one.path):
-                return one.statement.origin
+                return one.origin
     return None
 
 
-def _of_kinds(found: list[Assignment], *kinds: Kind) -> list[Assignment]:
+def _of_kinds(found: list[Binding], *kinds: Kind) -> list[Binding]:
     return [one for one in found if one.kind in kinds]
 
 
-def _best(found: list[Assignment]) -> list[Assignment]:
+def _best(found: list[Binding]) -> list[Binding]:
     """Those that make a tensor on the CPU, else all."""
-    return [one for one in found if puts_on_host(one.statement.node)] or found
+    return [one for one in found if puts_on_host(one.node)] or found
 
 
-def _assignments_to(owner: type, attribute: str) -> Iterator[list[Assignment]]:
-    """The assignments of each class that has some, the class itself first."""
+def _bindings_of(owner: type, attribute: str) -> Iterator[list[Binding]]:
+    """The bindings of an attribute in each class that has some, the class itself first."""
     for source in sources_of(owner):
-        known = _assignments(source)
-        computed = known.get(ANY, [])
-        fitting = [one for one in computed if re.fullmatch(one.path.attribute, attribute)]
-        found = known.get(attribute, fitting)
+        found = _by_attribute(source).get(attribute)
         if found:
             yield found
 
 
 @functools.lru_cache(maxsize=MAX_CLASSES)
-def _assignments(source: Source) -> dict[str, list[Assignment]]:
-    statements = _statements(source)
-    return read_assignments(statements)
+def _by_attribute(source: Source) -> dict[str, list[Binding]]:
+    return by_attribute(_statements(source))
 
 
 def move_line(owner: type, attribute: str) -> Origin | None:
@@ -272,10 +268,26 @@ def leaf_line(owner: type, method: str) -> Origin | None:
 def method_line(owner: type, method: str) -> Origin | None:
     """The last ``return`` of a method in the source of a class or its bases, else its ``def``."""
     for filename, function in methods_of(owner, method):
-        statements = ast.walk(function)
-        returns = [node for node in statements if isinstance(node, ast.Return)]
-        last = [function, *returns][-1]
-        return origin_at(filename, last, method)
+        return origin_at(filename, _last_return(function), method)
+    return None
+
+
+def _last_return(function: Function) -> ast.stmt:
+    returns = [node for node in ast.walk(function) if isinstance(node, ast.Return)]
+    return [function, *returns][-1]
+
+
+def returned_line(owner: type, method: str) -> Origin | None:
+    """The line that made what a method returns last, or its ``"loss"``."""
+    for filename, function in methods_of(owner, method):
+        value = getattr(_last_return(function), "value", None)
+        if isinstance(value, ast.Dict):
+            pairs = zip(value.keys, value.values, strict=True)
+            value = next((held for key, held in pairs if text_in(key) == "loss"), value)
+        if isinstance(value, ast.Name):
+            binding = find_binding(filename, value.id, start_of(value))
+            return None if binding is None else binding.origin
+        return method_line(owner, method)
     return None
 
 
