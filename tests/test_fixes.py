@@ -15,9 +15,6 @@ NOT_YET = {
     "007_dummy_loss_when_batch_is_empty": "the loss of an empty batch has no terms to start from",
     "013_auxiliary_term_through_item": "a host read has words only",
     "020_positions_computed_on_host_each_step": "a host copy has words only",
-    "031_weights_inside_partial": "a tensor in an object has words only",
-    "032_weights_in_config_object": "a tensor in an object has words only",
-    "037_normaliser_object": "a tensor in an object has words only",
     "040_weights_in_hparams": "a tensor in an object has words only",
     "049_parameter_missing_from_optimizer": "what an optimizer is given is the program's choice",
     "050_layer_made_at_first_batch": "the size of the layer is not known in __init__",
@@ -174,6 +171,54 @@ def test_what_the_file_keeps_becomes_a_buffer(tmp_path):
     assert done.after.ok, str(done.after)
 
 
+def test_an_object_with_tensors_is_made_when_the_device_is_known(tmp_path):
+    """A plain object that ``__init__`` makes of new tensors is made in ``setup``, before every stage."""
+    build = "self.kept = functools.partial(torch.mul, torch.ones(1))"
+    done = repair(model(build, "return self.kept((out - y) ** 2).mean()"), tmp_path)
+    assert done.lines == (
+        f"-        {build}",
+        "+",
+        "+    def setup(self, stage):",
+        "+        self.kept = functools.partial(torch.mul, torch.ones(1, device=self.device))",
+    )
+    assert done.after.ok, str(done.after)
+
+
+KEEPER = """\
+class Keeper:
+    def __init__(self):
+        {}
+
+    def __call__(self, x):
+        return {}
+
+
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "use", "lines"),
+    [
+        ("self.net = nn.Linear(1, 1)", "self.net(x)", ()),
+        (
+            "self.w = torch.ones(1)",
+            "x * self.w",
+            (
+                "-        self.w = torch.ones(1)",
+                '+        self.register_buffer("w", torch.ones(1), persistent=False)',
+            ),
+        ),
+    ],
+)
+def test_a_plain_class_becomes_a_module(tmp_path, line, use, lines):
+    """A class of the user's own that keeps layers or tensors is made a module."""
+    text = model("self.kept = Keeper()", "return F.mse_loss(self.kept(out), y)", before=KEEPER.format(line, use))
+    done = repair(text, tmp_path)
+    assert set(lines) <= set(done.lines)
+    assert {"+class Keeper(nn.Module):", "+        super().__init__()"} <= set(done.lines)
+    assert done.after.ok, str(done.after)
+
+
 def test_a_line_that_two_findings_are_about(tmp_path):
     """Edits of two findings go together."""
     build = "self.a = torch.ones(1); self.b = torch.ones(1)"
@@ -197,6 +242,14 @@ LOOK_ALIKES = {
     "a dict with numbers as keys": (
         "self.heads = {0: nn.Linear(1, 1)}",
         "return F.mse_loss(self.heads[0](out), y)",
+    ),
+    "an object that is used in __init__": (
+        "self.kept = functools.partial(torch.mul, torch.ones(1))\nself.more = [self.kept]",
+        "return self.kept((out - y) ** 2).mean()",
+    ),
+    "an object of a local name": (
+        "w = torch.ones(1)\nself.kept = functools.partial(torch.mul, w * torch.ones(1))",
+        "return self.kept((out - y) ** 2).mean()",
     ),
     "a loss of numbers": (
         "",

@@ -64,9 +64,14 @@ class Case:
             code: The statement.
             note: What to say behind it.
         """
-        if "nn." in code and not self._binds("nn") and self._binds("torch"):
-            code = re.sub(r"(?<![\w.])nn\.", "torch.nn.", code)
+        code = self.in_file(code)
         return Cure(why, f"{code}{note}", self.edits_to(self.made, code))
+
+    def in_file(self, code: str) -> str:
+        """Write ``nn`` as the culprit's file does."""
+        if self._binds("nn") or not self._binds("torch"):
+            return code
+        return re.sub(r"(?<![\w.])nn\.", "torch.nn.", code)
 
     def edits_to(self, old: ast.stmt, code: str) -> Edits:
         """Find the edits that make a statement of the culprit's file another one; none where it did more."""

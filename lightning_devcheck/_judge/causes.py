@@ -23,6 +23,7 @@ from lightning_devcheck._judge.places import (
     container,
     default_value,
     held_outside,
+    in_plain_class,
     late_layer,
     local_layer,
     put_into,
@@ -30,7 +31,7 @@ from lightning_devcheck._judge.places import (
 )
 from lightning_devcheck._report.records import Origin
 from lightning_devcheck._source.class_edits import moved_into
-from lightning_devcheck._source.edits import NONE, Edits, with_text
+from lightning_devcheck._source.edits import NONE, Edits
 from lightning_devcheck._source.files import line_of, statement_at
 from lightning_devcheck._source.path import base_of
 from lightning_devcheck._source.queries import is_building
@@ -99,6 +100,7 @@ def _own_transfer(case: Case) -> Cure | None:
     )
 
 
+ON_START = "on_fit_start(self)"
 _NOT_MOVED = "A generator draws on its own device only, and Lightning does not move it."
 _OF_DEVICE = "A generator draws on its own device only; samplers, loaders and calls without device= draw on the CPU."
 
@@ -128,9 +130,8 @@ def _made_on_device(case: Case, made: ast.stmt) -> Edits:
     """Move a generator of ``__init__`` to where the device is known."""
     if case.name.isupper():
         return NONE
-    edits = moved_into(case.filename, case.made, "on_fit_start")
-    new = with_device_argument(made, lambda call: calls_torch(call, "Generator"))
-    return with_text(edits, spell(case.made), new)
+    text = with_device_argument(made, lambda call: calls_torch(call, "Generator"))
+    return moved_into(case.filename, case.made, ON_START, text)
 
 
 def _optimizer(case: Case) -> Cure | None:
@@ -141,7 +142,7 @@ def _optimizer(case: Case) -> Cure | None:
     return Cure(
         "It was made before Lightning moved the module, and keeps copies of the parameters from before the move.",
         f"def configure_optimizers(self):\n    return {spell(call)}",  # type: ignore[arg-type]
-        moved_into(case.filename, case.made, "configure_optimizers"),
+        moved_into(case.filename, case.made, "configure_optimizers(self)"),
     )
 
 
@@ -164,7 +165,7 @@ def _copies(case: Case) -> Cure | None:
     return Cure(
         f"self.{case.attribute} holds copies that were made before Lightning moved the module; nothing moves them.",
         f"def on_fit_start(self):  # the module has been moved\n    {spell(case.made)}",
-        moved_into(case.filename, case.made, "on_fit_start"),
+        moved_into(case.filename, case.made, ON_START),
     )
 
 
@@ -230,6 +231,7 @@ def _factory(case: Case) -> Cure | None:
 
 
 CAUSES: tuple[Callable[[Case], Cure | None], ...] = (
+    in_plain_class,
     moved_part,
     _own_transfer,
     discarded_move,

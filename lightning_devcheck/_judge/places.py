@@ -5,20 +5,46 @@ from __future__ import annotations
 import ast
 from dataclasses import replace
 
+import torch
+
 from lightning_devcheck._judge.case import Case, Cure, makes_object
-from lightning_devcheck._source.class_edits import buffer_for
+from lightning_devcheck._source.class_edits import as_module, buffer_for, moved_into, plain_class
 from lightning_devcheck._source.edits import NONE, Edits
 from lightning_devcheck._source.statements import (
     BUILDERS,
     HERE,
     has_factory,
     is_factory,
+    pairs_of,
     spell,
     targets_of,
     with_device_argument,
     with_parameter_outside,
     with_text_keys,
 )
+
+# what a module's own methods would be hidden by
+MODULE_METHODS = frozenset(vars(torch.nn.Module)) - {"__init__", "__call__", "forward"}
+
+
+def in_plain_class(case: Case) -> Cure | None:
+    """A tensor, parameter or module that an object of the user's own class keeps, which is no module."""
+    if not case.attribute or case.attribute not in case.path.keys[1:] or case.function != "__init__":
+        return None
+    owner = plain_class(case.filename, case.made)
+    if owner is None or MODULE_METHODS & {getattr(part, "name", "") for part in owner.body}:
+        return None
+    base = case.in_file("nn.Module")
+    edits = as_module(case.filename, owner, base)
+    code = f"class {owner.name}({base}), with super().__init__() first in its __init__"
+    if not case.rule.endswith(("parameter", "module", "metric")) and case.value is not None:
+        buffer = f'self.register_buffer("{case.attribute}", {spell(case.value)}, persistent=False)'
+        registered = case.edits_to(case.made, buffer)
+        edits = edits + registered if registered else NONE
+        code = f"{code},\nand {buffer}"
+    return Cure(
+        f"{owner.name} is a plain object to Lightning: what it keeps is not moved with the module.", code, edits
+    )
 
 
 def held_outside(case: Case) -> Cure | None:
@@ -52,7 +78,16 @@ def held_outside(case: Case) -> Cure | None:
     return Cure(
         f"self.{attribute} is a plain object to Lightning: the tensor in it is not moved with the module.",
         f'self.register_buffer("{last}", {spell(part) if part else "…"}, persistent=False)  (and read it from there)',
+        _made_anew(case),
     )
+
+
+def _made_anew(case: Case) -> Edits:
+    """Make an object with tensors when the device is known; ``setup`` runs before every stage."""
+    if case.function != "__init__" or len(pairs_of(case.made)) != 1 or not has_factory(case.made):
+        return NONE
+    text = with_device_argument(case.made, is_factory)
+    return moved_into(case.filename, case.made, "setup(self, stage)", text)
 
 
 def _part(value: ast.expr, keys: list[str]) -> ast.expr | None:

@@ -14,7 +14,7 @@ from lightning_devcheck._source.edits import (
     removed,
     replaced,
 )
-from lightning_devcheck._source.files import contains, parse, start_of
+from lightning_devcheck._source.files import contains, end_of, parse, start_of
 from lightning_devcheck._source.statements import FUNCTIONS, spell, targets_of
 
 BLOCKS = ("body", "orelse", "finalbody")
@@ -30,27 +30,87 @@ def taken_out(filename: str, statement: ast.stmt) -> Edits:
     return removed(Source(filename), original, block)
 
 
-def moved_into(filename: str, statement: ast.stmt, method: str) -> Edits:
+def moved_into(
+    filename: str,
+    statement: ast.stmt,
+    method: str,
+    text: str = "",
+) -> Edits:
     """Find the edits that move a statement to the beginning of another method of its class.
 
     Args:
         filename: The file.
         statement: The statement.
-        method: The method; it is added at the end of the class where there is none.
+        method: The method's head; it is added at the end of the class where there is none.
+        text: What the statement becomes there; empty where it stays as it is.
     """
     owner = class_around(filename, statement)
     out = taken_out(filename, statement)
-    if owner is None or not out:
+    if owner is None or not out or not _can_leave(owner, statement):
         return NONE
     source = Source(filename)
-    text = spell(statement)
-    existing = _method(owner, method)
+    text = text or spell(statement)
+    name = method.partition("(")[0]
+    existing = _method(owner, name)
     if existing is not None:
         first = _first_statement(existing)
         return out + inserted_before(source, first, text)
     last = owner.body[-1]
-    added = f"\ndef {method}(self):\n    {text}"
+    added = f"\ndef {method}:\n    {text}"
     return out + inserted_after(source, last, added)
+
+
+def _can_leave(owner: ast.ClassDef, statement: ast.stmt) -> bool:
+    """Whether a statement means the same in another method of a Lightning module."""
+    bases = list(map(spell, owner.bases))
+    if not bases or bases[-1].endswith("nn.Module"):
+        return False
+    point, end = start_of(statement), end_of(statement)
+    around = [node for node in owner.body if contains(node, point)]
+    function = next(iter(around), None)
+    if not isinstance(function, ast.FunctionDef):
+        return False
+    needed = _loaded([statement]) - _bound([statement])
+    local = _arguments(function) | _bound(function.body)
+    if needed & (local - {"self"}):
+        return False
+    # what follows in the function may want what the statement makes
+    later = [node for node in function.body if start_of(node) >= end]
+    read = set(map(spell, _values(later)))
+    targets = map(spell, targets_of(statement))
+    return read.isdisjoint(targets)
+
+
+def plain_class(filename: str, statement: ast.stmt) -> ast.ClassDef | None:
+    """The class around a statement where it has no base, no decorator, and an ``__init__``."""
+    owner = class_around(filename, statement)
+    if owner is None or owner.bases or owner.keywords or owner.decorator_list:
+        return None
+    if _method(owner, BUILD) is None:
+        return None
+    return owner
+
+
+def as_module(filename: str, owner: ast.ClassDef, base: str) -> Edits:
+    """Find the edits that make a plain class a module.
+
+    Args:
+        filename: The file.
+        owner: The class.
+        base: How the file writes ``nn.Module``.
+    """
+    source = Source(filename)
+    build = _method(owner, BUILD)
+    if build is None:
+        return NONE
+    line, column = owner.lineno, owner.col_offset
+    behind = line, column + len(f"class {owner.name}".encode())
+    head = source.text((line, column), behind)
+    if head != f"class {owner.name}" or not source.behind(behind).startswith(":"):
+        return NONE
+    based = source.edit(behind, behind, f"({base})")
+    started = inserted_before(source, _first_statement(build), f"super().{BUILD}()")
+    return based, *started
 
 
 def buffer_for(filename: str, user: ast.stmt, name: str, attribute: str) -> Edits:
@@ -106,8 +166,10 @@ def _found(filename: str, statement: ast.stmt) -> tuple[ast.stmt, list[ast.stmt]
 
 
 def _method(owner: ast.ClassDef, name: str) -> ast.FunctionDef | None:
-    methods = [node for node in owner.body if isinstance(node, ast.FunctionDef)]
-    return next((node for node in methods if node.name == name), None)
+    for node in owner.body:
+        if isinstance(node, ast.FunctionDef) and node.name == name:
+            return node
+    return None
 
 
 def _first_statement(function: ast.FunctionDef) -> ast.stmt:
@@ -139,12 +201,40 @@ def _uses(owner: ast.ClassDef, name: str) -> Iterator[ast.expr]:
     for method in owner.body:
         if not isinstance(method, ast.FunctionDef) or method.name == BUILD:
             continue
-        names = [argument.arg for argument in method.args.args]
-        if "self" not in names:
+        if "self" not in _arguments(method):
             continue
-        for node in _nodes(method.body):
-            if isinstance(node, ast.expr) and spell(node) == name:
+        for node in _values(method.body):
+            if spell(node) == name:
                 yield node
+
+
+def _values(block: list[ast.stmt]) -> Iterator[ast.expr]:
+    for node in _nodes(block):
+        if isinstance(node, ast.expr):
+            yield node
+
+
+def _arguments(function: ast.FunctionDef) -> set[str]:
+    nodes = ast.walk(function.args)
+    return {node.arg for node in nodes if isinstance(node, ast.arg)}
+
+
+def _bound(block: list[ast.stmt]) -> set[str]:
+    """The names that statements assign."""
+    return _names(block, ast.Store)
+
+
+def _loaded(block: list[ast.stmt]) -> set[str]:
+    """The names that statements read."""
+    return _names(block, ast.Load)
+
+
+def _names(block: list[ast.stmt], use: type[ast.expr_context]) -> set[str]:
+    found = set()
+    for node in _nodes(block):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, use):
+            found.add(node.id)
+    return found
 
 
 def _nodes(block: list[ast.stmt]) -> Iterator[ast.AST]:
