@@ -12,6 +12,7 @@ from pathlib import Path
 from lightning_devcheck._fix.overlay import digest_of
 from lightning_devcheck._source.files import is_installed
 
+ANYBODY = 0o222
 MARKS = (".git", "pyproject.toml", "setup.cfg")
 
 
@@ -63,9 +64,11 @@ def refusal(path: Path, root: Path, ran: Mapping[str, Set[str]]) -> str:
 
 def write_refusal(path: Path) -> str:
     """Say why a file must not be written; empty where it may."""
-    if not os.access(path, os.W_OK):
+    state = path.stat()
+    # what nobody may write is left alone, also by those whom the system lets write anything
+    if not state.st_mode & ANYBODY or not os.access(path, os.W_OK):
         return f"{path} is read-only"
-    if path.stat().st_nlink > 1:
+    if state.st_nlink > 1:
         return f"{path} has another name (a hard link), which would keep the old text"
     return ""
 

@@ -201,12 +201,12 @@ class Prover:
         if not edits:
             return None
         key = places.key(finding)
-        for path in sorted({Path(os.path.realpath(edit.filename)) for edit in edits}):
+        repair = Repair(finding, edits, key, is_last)
+        for path in sorted(repair.paths):
             reason = refusal(path, self._root, self._proof.base.ran)
             if reason:
                 self._proof.refused[key] = reason
                 return None
-        repair = Repair(finding, edits, key, is_last)
         return self._fitting(repair)
 
     def _fitting(self, repair: Repair) -> Repair | None:

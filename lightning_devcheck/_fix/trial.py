@@ -114,6 +114,11 @@ class Repair:
         return replace(self.finding, edits=self.edits, fix=words)
 
     @property
+    def paths(self) -> set[Path]:
+        """The real paths of the files that it changes."""
+        return {Path(os.path.realpath(edit.filename)) for edit in self.edits}
+
+    @property
     def lines(self) -> set[Place]:
         """The lines that it changes."""
         found = set()

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from lightning_devcheck._fix.overlay import lay_over
 from lightning_devcheck._fix.project import project_of, refusal, write_refusal, write_whole
-from lightning_devcheck._fix.prove import Proof, Prover, edited_files
+from lightning_devcheck._fix.prove import Proof, Prover, edited_files, edits_of
 from lightning_devcheck._fix.trial import Trial, read_trial
-from lightning_devcheck._report.edits import diff_bytes, spell_path
+from lightning_devcheck._report.edits import SourceFile, diff_bytes, spell_path
 from lightning_devcheck._report.report import merge_reports
 from lightning_devcheck._report.text import location
 from lightning_devcheck._run.output import say, write_report
@@ -135,25 +135,29 @@ class Fixing:
     def _write(self, proof: Proof, root: Path) -> bool:
         """Write what is proven, and say what is left; False where a file was refused."""
         done = True
-        files = edited_files(proof.proven) or {}
-        for path, data in files.items():
+        paths = sorted({path for repair in proof.proven for path in repair.paths})
+        for path in paths:
             problem = refusal(path, root, proof.base.ran) or write_refusal(path)
             if not problem:
-                problem = _written(path, data)
+                problem = _written(path, proof)
             if problem:
                 say(f"not written: {problem}")
                 done = False
             else:
                 say(f"wrote {spell_path(path)}")
-        if not files:
+        if not paths:
             say("nothing was written: no fix was proven")
         _say_left(proof)
         return done
 
 
-def _written(path: Path, data: bytes) -> str:
+def _written(path: Path, proof: Proof) -> str:
     """Write a file; say why that failed."""
+    edits = [edit for edit in edits_of(proof.proven) if Path(os.path.realpath(edit.filename)) == path]
     try:
+        data = SourceFile.read(path).with_edits(edits)
+        if data is None:
+            return f"{path} has changed since the run"
         write_whole(path, data)
     except OSError as error:
         return f"{path}: {error.strerror}"
