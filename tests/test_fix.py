@@ -6,8 +6,11 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+ROOT = Path(__file__).parents[1]
 
 HEAD = """\
 import torch
@@ -151,3 +154,16 @@ def test_ranks_see_the_edits(tmp_path):
     result = call(folder, "--fix", "train.py")
     assert result.returncode == 0, result.stdout + result.stderr
     assert (folder / "train.py").read_text() != script
+
+
+@pytest.mark.parametrize("page", ["fix.md", "fix.zh-CN.md"])
+def test_the_page_shows_what_happens(tmp_path, page):
+    """The script of the page, run as the page says, prints the diff that stands there and in the README."""
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    script = text.partition("```python\n")[2].partition("```")[0]
+    shown = text.partition("run --diff train.py\n")[2].partition("```")[0]
+    folder = project(tmp_path, train=script)
+    result = call(folder, "--diff", "train.py")
+    assert result.stdout == shown, result.stderr
+    readme = (ROOT / page.replace("fix", "README")).read_text(encoding="utf-8")
+    assert f"```diff\n{shown}```" in readme

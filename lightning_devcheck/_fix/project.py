@@ -22,13 +22,15 @@ def project_of(script: Path | None) -> Path:
     Args:
         script: The script; None, or an installed launcher, stands for the working directory.
     """
-    folder = Path.cwd()
-    if script is not None and not _is_tool(script.resolve()):
-        folder = script.resolve().parent
+    folder = Path.cwd().resolve()
+    real = None if script is None else script.resolve()
+    if real is not None and not _is_tool(real):
+        folder = real.parent
     for candidate in (folder, *folder.parents):
-        if any((candidate / mark).exists() for mark in MARKS):
-            return candidate.resolve()
-    return folder.resolve()
+        marks = [candidate / mark for mark in MARKS]
+        if any(mark.exists() for mark in marks):
+            return candidate
+    return folder
 
 
 def _is_tool(script: Path) -> bool:
@@ -102,5 +104,6 @@ def _keep_owner(name: str, before: os.stat_result) -> None:
         PermissionError: If that is not ours to do.
     """
     now = os.stat(name)
-    if (now.st_uid, now.st_gid) != (before.st_uid, before.st_gid):
-        os.chown(name, before.st_uid, before.st_gid)
+    owner = (before.st_uid, before.st_gid)
+    if owner != (now.st_uid, now.st_gid):
+        os.chown(name, *owner)

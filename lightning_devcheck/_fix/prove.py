@@ -179,7 +179,9 @@ class Prover:
         """Put together what is tried together."""
         plain: list[Repair] = []
         adding: list[Repair] = []
-        by_key = {places.key(finding): finding for finding in findings}  # of all ranks
+        # of all ranks; one that has edits comes last
+        ordered = sorted(findings, key=lambda finding: bool(finding.edits))
+        by_key = {places.key(finding): finding for finding in ordered}
         for finding in by_key.values():
             repair = self._repair(finding, places)
             if repair is None:

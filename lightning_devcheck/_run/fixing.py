@@ -153,7 +153,8 @@ class Fixing:
 
 def _written(path: Path, proof: Proof) -> str:
     """Write a file; say why that failed."""
-    edits = [edit for edit in edits_of(proof.proven) if Path(os.path.realpath(edit.filename)) == path]
+    edits = edits_of(proof.proven)
+    edits = [edit for edit in edits if Path(edit.filename).resolve() == path]
     try:
         data = SourceFile.read(path).with_edits(edits)
         if data is None:
