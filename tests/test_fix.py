@@ -157,13 +157,9 @@ def test_ranks_see_the_edits(tmp_path):
 
 
 @pytest.mark.parametrize("page", ["fix.md", "fix.zh-CN.md"])
-def test_the_page_shows_what_happens(tmp_path, page):
-    """The script of the page, run as the page says, prints the diff that stands there and in the README."""
+def test_the_readme_shows_the_diff_of_the_page(page):
+    """The diff in the README is that of the page, whose commands another test runs."""
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
-    script = text.partition("```python\n")[2].partition("```")[0]
     shown = text.partition("run --diff train.py\n")[2].partition("```")[0]
-    folder = project(tmp_path, train=script)
-    result = call(folder, "--diff", "train.py")
-    assert result.stdout == shown, result.stderr
     readme = (ROOT / page.replace("fix", "README")).read_text(encoding="utf-8")
     assert f"```diff\n{shown}```" in readme
