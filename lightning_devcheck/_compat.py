@@ -181,3 +181,16 @@ def isolate_rng() -> Any:
     """
     name = namespaces()[0].__name__
     return importlib.import_module(f"{name}.utilities.seed").isolate_rng(include_cuda=False)
+
+
+def state_keys(module: torch.nn.Module) -> list[str]:
+    """The keys of a module's ``state_dict``, without running what the user may have put into that; private as above.
+
+    ``_non_persistent_buffers_set`` is private too (torch 1.5 to 2.14); without it every buffer counts as saved.
+    """
+    keys = []
+    for path, part in module.named_modules():
+        left_out = getattr(part, "_non_persistent_buffers_set", ())
+        prefix = f"{path}." if path else ""
+        keys += [f"{prefix}{name}" for name in tensors_of_part(part) if name not in left_out]
+    return keys

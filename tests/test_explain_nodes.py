@@ -98,8 +98,8 @@ def test_text_of_the_report():
         "  AddBackward0 is torch's own backward of +, not one of yours: tensors of two devices met there.",
         "  Index 1 is what stands right of +.",
         "  Usually a running sum starts on the CPU: loss = torch.zeros(1), then loss += term.",
-        "  Fix: start from the first term, or loss = torch.zeros((), device=self.device),",
-        "       or let LossAccumulator add the terms up: total = self.losses(terms)",
+        "  Hint: start from the first term, or loss = torch.zeros((), device=self.device),",
+        "        or let LossAccumulator add the terms up: total = self.losses(terms)",
         "  Rule: gradient-device (docs/rules.md#gradient-device)",
     ]
 

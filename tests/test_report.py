@@ -37,8 +37,8 @@ the loss is on cpu, the model is on cuda:0 (step 0, global rank 0 of 2)
   parameters  cuda:0  214 tensors
 
   A loss that ends on another device costs a hidden copy and a wait in every step, or fails in backward.
-  Fix: start the sum from its first term, or from torch.zeros((), device=self.device),
-       and take .cpu() and .item() out of the way to the loss
+  Hint: start the sum from its first term, or from torch.zeros((), device=self.device),
+        and take .cpu() and .item() out of the way to the loss
   Rule: loss-device (docs/rules.md#loss-device)"""
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
+from lightning_devcheck._report.edits import fix_label, fix_words, small_diff
 from lightning_devcheck._report.lanes import Lane, lanes_of, meeting_of
 from lightning_devcheck._report.records import Finding, Operand, Origin
 from lightning_devcheck._report.text import (
@@ -15,6 +16,7 @@ from lightning_devcheck._report.text import (
     location,
     spell_checked,
     spell_where,
+    told_of,
 )
 
 # the browser itself refuses whatever a hostile name could smuggle past the escaping
@@ -133,11 +135,30 @@ def _finding(group: Sequence[Finding], world_size: int, number: int) -> str:
         f'<p class="dim">{_text(where)}</p>' if where else "",
         _picture(group),
         f"<h3>Why</h3><p>{_text(first.why)}</p>" if first.why else "",
-        f"<h3>Fix</h3><pre>{_text(first.fix)}</pre>" if first.fix else "",
+        _fix(told_of(group)),
         f'<p class="dim">Rule: {_text(first.rule)} ({DOCS}#{_text(first.rule)})</p>',
         "</article>",
     ]
     return "\n".join(part for part in parts if part)
+
+
+def _fix(finding: Finding) -> str:
+    """Write what to do, and what the edits change in the file."""
+    words = fix_words(finding)
+    if not words:
+        return ""
+    parts = [f"<h3>{fix_label(finding)}</h3><pre>{_text(words)}</pre>"]
+    diff = small_diff(finding)
+    if diff:
+        rows = (_diff_row(row) for row in diff.splitlines())
+        parts.append(f'<pre class="diff">{"".join(rows)}</pre>')
+    return "".join(parts)
+
+
+def _diff_row(row: str) -> str:
+    """Write a line of a diff; the sign at its beginning tells as much as its colour."""
+    kinds = {"+": "good", "-": "error", "@": "dim"}
+    return f'<span class="{kinds.get(row[:1], "")}">{_text(row)}</span>\n'
 
 
 def _picture(group: Sequence[Finding]) -> str:

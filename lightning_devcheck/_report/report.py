@@ -11,13 +11,15 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from lightning_devcheck._report.dot import render_dot
+from lightning_devcheck._report.edits import unified_diff
 from lightning_devcheck._report.html import render_fragment, render_html
-from lightning_devcheck._report.records import Finding
+from lightning_devcheck._report.records import Edit, Finding
 from lightning_devcheck._report.text import render_text, supports_color
 
 FORMAT_NAME = "lightning-devcheck-report"
 FORMAT_VERSION = 1
 SEVERITIES = ("error", "warning", "note")
+UNTRIED = "# not tried: no second run was made with these changes\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,21 @@ class Report:
         if path is not None:
             Path(path).write_text(page, encoding="utf-8", errors="xmlcharrefreplace")
         return page
+
+    def diff(self) -> str:
+        """Return what the findings' edits change in the sources, as a unified diff for ``patch -p1``.
+
+        Nobody has tried the changes unless ``lightning-devcheck run --diff`` or ``--fix`` did: the first line says so.
+        It reads the files as they are now; what no longer fits them is left out. Empty where nothing is to change.
+        """
+        edits: list[Edit] = []
+        is_proven = True
+        for finding in self.findings:
+            if finding.verified is not False:
+                edits += finding.edits
+                is_proven &= finding.verified is True or not finding.edits
+        text = unified_diff(edits)
+        return text if is_proven or not text else f"{UNTRIED}{text}"
 
     def to_dot(self) -> str:
         """Return the findings as a picture in Graphviz' DOT language: devices as boxes, tensors in them.

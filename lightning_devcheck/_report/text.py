@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol, TextIO
 
+from lightning_devcheck._report.edits import fix_label, fix_words, small_diff
 from lightning_devcheck._report.records import Finding, Operand, Origin
 
 DOCS = "docs/rules.md"
@@ -92,9 +93,16 @@ def _block(group: Sequence[Finding], world_size: int, paint: _Paint, *, label: s
     lines += [f"  {row}" for row in _evidence(group, paint)]
     lines.append("")
     lines += [f"  {line}" for line in escape_control(first.why).splitlines()]
-    lines += [f"  {line}" for line in _hang("Fix: ", escape_control(first.fix))]
+    repaired = told_of(group)
+    lines += [f"  {line}" for line in _hang(f"{fix_label(repaired)}: ", escape_control(fix_words(repaired)))]
+    lines += [f"    {line}" for line in escape_control(small_diff(repaired)).splitlines()]
     lines.append("  " + paint("dim", f"Rule: {first.rule} ({DOCS}#{first.rule})"))
     return "\n".join(lines)
+
+
+def told_of(group: Sequence[Finding]) -> Finding:
+    """Choose the finding of a group whose repair is told: one that has edits, where there is one."""
+    return next((finding for finding in group if finding.edits), group[0])
 
 
 def spell_where(group: Sequence[Finding], world_size: int) -> str:

@@ -22,6 +22,7 @@ from lightning_devcheck._check.check import MAX_BATCH
 from lightning_devcheck._check.loop import Line, Look, name_of_trained
 from lightning_devcheck._compat import is_transformed, no_torch_function
 from lightning_devcheck._explain.program import Program
+from lightning_devcheck._fix.trace import Trace
 from lightning_devcheck._judge.loop import judge_shared
 from lightning_devcheck._report.records import Finding, Origin
 from lightning_devcheck._report.report import Report
@@ -45,13 +46,15 @@ class BackwardWatch:
 
     Args:
         folder: Where reports are saved.
+        trace: Where what is computed is written down; None where nobody compares runs.
 
     Attributes:
         has_cut: Whether torch refused a loss, which has no graph.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, trace: Trace | None = None) -> None:
         self._folder = folder
+        self._trace = trace
         self._optimizers: weakref.WeakKeyDictionary[Any, Place]
         self._optimizers = weakref.WeakKeyDictionary()
         self._start()
@@ -90,6 +93,8 @@ class BackwardWatch:
         """Look at what a backward begins with."""
         try:
             with no_torch_function():
+                if self._trace is not None:
+                    self._trace.note(roots, list(self._optimizers))
                 return self._look(roots, trains=gives_leaves_gradients)
         except Exception:
             # a fault of the check's own never stops a run
@@ -256,9 +261,12 @@ def _explained() -> Iterator[None]:
 
 
 @contextmanager
-def watching_backwards(folder: Path) -> Iterator[BackwardWatch]:
+def watching_backwards(
+    folder: Path,
+    trace: Trace | None = None,
+) -> Iterator[BackwardWatch]:
     """Look at every backward that runs in the simulation, and save what was found."""
-    watch = BackwardWatch(folder)
+    watch = BackwardWatch(folder, trace)
     simulation = running()
     before, simulation.watch_backward = simulation.watch_backward, watch
     try:

@@ -8,17 +8,22 @@ import functools
 import inspect
 import json
 import os
+import random
 import runpy
 import signal
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import torch
+
 from lightning_devcheck._compat import namespaces
+from lightning_devcheck._fix.overlay import Overlay
+from lightning_devcheck._fix.trace import Trace
 from lightning_devcheck._report.report import Report
 from lightning_devcheck._run.backwards import watching_backwards
 from lightning_devcheck._run.collector import explaining_ranks, is_explained, save_explained, with_check
@@ -42,10 +47,17 @@ def main() -> None:
     settings = Settings(**json.loads(os.environ[SETTINGS]))
     _end_with_parent()
     folder = Path(settings.folder)
+    trace = None
+    overlay: Iterable[Change] = ()
+    if settings.compares:
+        trace = Trace(folder)
+        overlay = Overlay(folder).stand_ins()
+        _seed()
     with (
+        Patches(overlay),
         simulate_cuda(settings.devices, values=settings.values),
         Patches(_stand_ins(settings)),
-        watching_backwards(folder),
+        watching_backwards(folder, trace),
         contextlib.nullcontext() if settings.stop_at_first else recording(folder),
     ):
         if "LOCAL_RANK" not in os.environ:
@@ -56,6 +68,15 @@ def main() -> None:
         if stream is not None:
             flush_or_drop(stream)
     sys.exit(status)
+
+
+def _seed() -> None:
+    """Have the random numbers that the script does not seed be the same in each run."""
+    random.seed(0)
+    torch.manual_seed(0)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed(0)
 
 
 def _end_with_parent() -> None:

@@ -98,6 +98,9 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--timeout", type=_positive, default=600, metavar="S", help="time limit, seconds (default: 600)")
     run.add_argument("--no-values", action="store_true", help="shapes only: for a model larger than memory")
     run.add_argument("--stop-at-first", action="store_true", help="end at the first device error, as CUDA does")
+    run.add_argument("--diff", action="store_true", help="print a diff of the fixes that a second run proves")
+    run.add_argument("--fix", action="store_true", help="write the fixes that a second run has proven")
+    run.add_argument("--all", action="store_true", help="with --fix: also what changes a state_dict")
     _add_output(run)
     _add_baseline(run)
     run.add_argument("-m", dest="as_module", action="store_true", help="run a module, as python -m does")
@@ -156,12 +159,37 @@ def _positive(text: str) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    problem = _problem(args) or output_problem(args)
+    problem = _fix_problem(args) or _problem(args) or output_problem(args)
     if problem:
         say(problem)
         return USAGE
     with tempfile.TemporaryDirectory(prefix="lightning-devcheck-") as folder:
+        if args.diff or args.fix:
+            return _fix(Path(folder), args)
         return _run_in(Path(folder), args)
+
+
+def _fix_problem(args: argparse.Namespace) -> str:
+    """What does not go together; empty where all does."""
+    if args.all and not args.fix:
+        return "--all goes with --fix"
+    if args.diff and args.fix:
+        return "--diff shows and --fix writes: choose one"
+    if args.diff and args.format != "text" and args.output is None:
+        return f"--diff prints the diff: name a file for the {args.format} report with --output"
+    return ""
+
+
+def _fix(folder: Path, args: argparse.Namespace) -> int:
+    """Try the fixes; what cannot be tried ends as any other run does."""
+    from lightning_devcheck._run.fixing import Fixing  # imports torch, which --help need not
+
+    fixing = Fixing(folder, args)
+    first = fixing.run({})
+    outcome = fixing.outcome
+    if outcome.overdue or not first.report.findings:
+        return _conclude(outcome.folder, args, outcome.status, overdue=outcome.overdue)
+    return fixing.conclude(first)
 
 
 def _problem(args: argparse.Namespace) -> str:

@@ -35,6 +35,8 @@ class Settings:
         steps: After how many steps each stage of a Trainer ends.
         values: Whether tensors hold values.
         stop_at_first: Whether a script ends at the first device error, as it does with CUDA.
+        compares: Whether the run is compared with another one: sources come from an overlay in the
+            folder, and what is computed is written down there.
     """
 
     folder: str
@@ -42,6 +44,7 @@ class Settings:
     steps: int
     values: bool = True
     stop_at_first: bool = False
+    compares: bool = False
 
     def to_environment(self) -> dict[str, str]:
         """The variable to set."""
@@ -64,6 +67,7 @@ def run_group(
     timeout_s: float,
     failed: Callable[[], bool],
     stdout: int | None = None,
+    stderr: int | None = None,
 ) -> int:
     """Run a command and what it starts as one group, of which nothing is left afterwards.
 
@@ -73,6 +77,7 @@ def run_group(
         timeout_s: Seconds after which all are ended.
         failed: Tells whether a process of the group has failed; the others then have `GRACE_S`.
         stdout: The file descriptor that its output goes to; None for this process's own.
+        stderr: Likewise for its errors.
 
     Returns:
         The command's exit status.
@@ -86,6 +91,7 @@ def run_group(
         env=env,
         stdin=subprocess.DEVNULL,
         stdout=stdout,
+        stderr=stderr,
         start_new_session=True,
     )
     try:

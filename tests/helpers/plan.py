@@ -15,7 +15,7 @@ import lightning_devcheck
 PACKAGE = Path(lightning_devcheck.__file__).parent
 MODULES = sorted(PACKAGE.rglob("*.py"))
 # a room imports only what stands to its left
-ROOMS = "_version _compat _report _source _witness _simulate _observe _judge _explain _metric _check _run"
+ROOMS = "_version _compat _report _source _witness _simulate _observe _judge _explain _metric _check _fix _run"
 ORDER = tuple(ROOMS.split())
 TOP = ("__init__", "__main__")  # what users import and run: it may import every room
 
