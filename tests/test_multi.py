@@ -25,7 +25,7 @@ from tests.helpers.marked import (
     start,
 )
 
-RANKS = {"segmentation_two_ranks"}
+RANKS = {"retrieval_two_ranks", "segmentation_two_ranks"}
 ALONE = [path for path in SCRIPTS if path.stem not in RANKS]
 EVERY = [*SCRIPTS, *([MULTITASK] if MULTITASK.exists() else [])]
 # `multitask.py` says neither what the culprits are called nor what to write instead
