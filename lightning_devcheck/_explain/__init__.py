@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import os
 import sys
 import types
@@ -192,12 +191,11 @@ def _chain(exception: BaseException) -> list[BaseException]:
 
 
 def _members(error: BaseException) -> tuple[BaseException, ...]:
-    """The exceptions in a group, from Python 3.11."""
-    group = getattr(builtins, "BaseExceptionGroup", None)
-    members: tuple[BaseException, ...] = (
-        vars(group)["exceptions"].__get__(error) if group and is_a(error, group) else ()
-    )
-    return members
+    """The exceptions in a group."""
+    if not is_a(error, BaseExceptionGroup):
+        return ()
+    found: tuple[BaseException, ...] = vars(BaseExceptionGroup)["exceptions"].__get__(error)
+    return found
 
 
 def _traceback(error: BaseException) -> types.TracebackType | None:

@@ -14,5 +14,10 @@ __all__ = ["find_binding", "takes_self"]
 
 def find_binding(frame: Frame, name: str, point: Point | None = None) -> Binding | None:
     """The binding of a name that holds at a point of a frame; None takes what failed."""
-    moves = not is_module(frame.lookup(base_of(name)))  # a module's ``.to()`` moves it in place
-    return assignments.find_binding(frame.filename, name, frame.point, point, moves=moves)
+    base = base_of(name)
+    held = frame.lookup(base)
+    # a module's ``.to()`` moves it in place
+    moves = not is_module(held)
+    here = frame.point
+    filename = frame.filename
+    return assignments.find_binding(filename, name, here, point, moves=moves)

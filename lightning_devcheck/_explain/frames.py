@@ -84,6 +84,12 @@ class Frame:
         stored = isinstance(getattr(expression, "ctx", None), (ast.Store, ast.Del))
         return expression if isinstance(expression, ast.expr) and not stored else head_of(statement)
 
+    def failed_nodes(self) -> Iterator[ast.AST]:
+        """Everything in the failing expression, then in the statement around it."""
+        for tree in (self.failing(), self.statement()):
+            if tree is not None:
+                yield from ast.walk(tree)
+
     def statement(self) -> ast.AST | None:
         """The syntax tree of the statement around what failed, of a compound one the head; of a lambda its body."""
         found = self._find()

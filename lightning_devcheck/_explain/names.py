@@ -20,7 +20,7 @@ import torch
 from lightning_devcheck._explain.bindings import find_binding
 from lightning_devcheck._explain.frames import Frame
 from lightning_devcheck._explain.locate import Named, locate
-from lightning_devcheck._explain.made import gives_data, imported, is_made_on_host, made_in_place
+from lightning_devcheck._explain.made import gives_data, is_made_on_host, made_in_place
 from lightning_devcheck._explain.mentions import evaluate, makes_tensor, mentions, tensors_in
 from lightning_devcheck._observe.devices import device_of
 from lightning_devcheck._observe.inert import dims, inside, is_a, is_module
@@ -136,7 +136,7 @@ class Search:
             case "argument":
                 return self._argument(position, name, made, steps)
             case "import":
-                return Named(name, imported(frame, base) or made, "global")
+                return Named(name, None, "global")
         named = Named(name, made, "local" if binding.statement.function else "global")
         return self._taken(position, name, binding, steps) or named
 
@@ -206,9 +206,8 @@ class Search:
         running = {frame.code.co_name for frame in self.frames}
         if made is not None or line is None or line.function in running:
             return made
-        for tree in (frame.failing(), frame.statement()):
-            for node in ast.walk(tree) if tree is not None else ():
-                function = node.func if isinstance(node, ast.Call) else node
-                if word_of(function) == line.function:
-                    return Named(spell(node), line, "call")
+        for node in frame.failed_nodes():
+            function = node.func if isinstance(node, ast.Call) else node
+            if word_of(function) == line.function:
+                return Named(spell(node), line, "call")
         return None

@@ -44,7 +44,9 @@ MAX_SCOPES = 256
 
 Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.Module
 Content = Literal["value", "empty", "placeholder"]
-Kind = Content | Literal["part", "added", "registered", "class", "loop", "argument", "import", "move"]
+Later = Literal["part", "added", "registered", "class"]
+Kind = Content | Later | Literal["loop", "argument", "import", "move"]
+CONTENTS = ("value", "empty", "placeholder")
 Pair = tuple[ast.expr, ast.expr]
 
 
@@ -110,23 +112,30 @@ class Binding:
         return end_of(self.node)
 
     @property
+    def is_variable(self) -> bool:
+        """Whether it assigns to a variable."""
+        return self.is_whole and self.kind in CONTENTS
+
+    @property
     def is_whole(self) -> bool:
         """Whether it gives all of the name's value."""
         return not self.path.links and self.kind != "added"
 
 
 def by_attribute(statements: Iterable[Statement]) -> dict[str, list[Binding]]:
-    """The bindings of each attribute in a class's statements; those of the class itself come last."""
+    """The bindings of each attribute in a class's statements; the class's own come last."""
     found: dict[str, list[Binding]] = {}
     of_class = []
     for statement in statements:
         for one in bindings_of(statement.node, statement):
             if one.path.base in OWN and one.path.links and one.kind != "move":
-                found.setdefault(one.path.attribute, []).append(one)
-            elif one.is_whole and not statement.function and one.kind in ("value", "empty", "placeholder"):
+                attribute = one.path.attribute
+                found.setdefault(attribute, []).append(one)
+            elif one.is_variable and not statement.function:
                 of_class.append(replace(one, kind="class"))
     for one in of_class:
-        found.setdefault(one.path.base, []).append(one)
+        name = one.path.base
+        found.setdefault(name, []).append(one)
     return found
 
 
@@ -176,15 +185,22 @@ def _names_in(node: ast.Match) -> Iterator[ast.MatchAs | ast.MatchStar]:
                 yield pattern
 
 
-def _binding(kind: Kind, statement: Statement, target: ast.expr, value: ast.expr | None) -> Iterator[Binding]:
+def _binding(
+    kind: Kind,
+    statement: Statement,
+    target: ast.expr,
+    value: ast.expr | None,
+) -> Iterator[Binding]:
     """The binding of each part of a target."""
     for part in parts_of(target):
         path = Path.of(part)
         if path is None:
             continue
-        own = path.base in OWN
-        is_part = len(path.links) > own and kind in ("value", "empty", "placeholder")
-        yield Binding("part" if is_part else kind, statement, path, value)
+        depth = len(path.links) - (path.base in OWN)
+        if depth > 0 and kind in CONTENTS:
+            yield Binding("part", statement, path, value)
+        else:
+            yield Binding(kind, statement, path, value)
 
 
 def _looped(target: ast.expr, source: ast.expr, statement: Statement) -> Iterator[Binding]:
@@ -193,7 +209,7 @@ def _looped(target: ast.expr, source: ast.expr, statement: Statement) -> Iterato
 
 
 def loop_pairs(target: ast.expr, source: ast.expr) -> Iterator[Pair]:
-    """What a loop fills, each with what that is taken from, through ``enumerate``, ``zip`` and the like."""
+    """What a loop fills, each with what it takes that from, through ``enumerate`` and the like."""
     held = receiver_of(source, ("items", "values"))
     if held is not None:
         yield target, held
@@ -213,7 +229,7 @@ def loop_pairs(target: ast.expr, source: ast.expr) -> Iterator[Pair]:
 
 
 def kind_of(value: ast.expr | None) -> Content:
-    """Whether an assigned expression is a ``value``, an ``empty`` container or a ``placeholder``."""
+    """Tell a value from an empty container and from a constant, which is a placeholder."""
     match value:
         case None | ast.Constant():
             return "placeholder"
@@ -239,12 +255,15 @@ def _called(call: ast.Call, statement: Statement) -> Iterator[Binding]:
         yield Binding("added", statement, filled, last)
     elif word_of(call.func) in SETTERS:
         # ``setattr(self, name, value)``, ``super().__setattr__(name, value)``
-        owner = ", ".join(map(spell, call.args[:-2])) or "self"
-        name = "".join(map(text_in, call.args[-2:-1]))
+        before = map(spell, call.args[:-2])
+        owner = "".join(before) or "self"
+        names = map(text_in, call.args[-2:-1])
+        name = "".join(names)
         if owner == "self" and name:
             yield Binding("value", statement, attribute_path(name), last)
     elif receiver_of(call, REGISTRARS) is not None:
-        name = "".join(map(text_in, call.args[:1]))
+        names = map(text_in, call.args[:1])
+        name = "".join(names)
         if name:
             yield Binding("registered", statement, attribute_path(name), call)
 
@@ -277,15 +296,20 @@ def find_binding(
     path = Path.parse(name)
     point = here if point is None else point
     for scope in _scopes(tree, here):
-        named = _by_name(filename, scope).get(path.base, [])
-        found = _last(scope, [one for one in named if moves or one.kind != "move"], point)
+        by_name = _by_name(filename, scope)
+        named = by_name.get(path.base, [])
+        if not moves:
+            named = [one for one in named if one.kind != "move"]
+        found = _last(scope, named, point)
         if found is None and takes(scope, path.base):
-            place = Statement(filename, scope, getattr(scope, "name", ""))
+            function = getattr(scope, "name", "")
+            place = Statement(filename, scope, function)
             found = Binding("argument", place, Path(path.base))
         if found is not None:
             return _part(named, found, path, point) or found
         if isinstance(scope, FUNCTIONS):
-            point = end_of(tree.body[-1])  # ran after all of these
+            last = tree.body[-1]
+            point = end_of(last)  # ran after all of these
     return None
 
 
@@ -295,13 +319,13 @@ def _scopes(tree: ast.Module, point: Point) -> list[Scope]:
     for statement in statements_around(tree, point):
         if isinstance(statement, FUNCTIONS):
             found.append(statement)
-        lambdas = (node for node in own_nodes(statement) if isinstance(node, ast.Lambda))
+        lambdas = [node for node in own_nodes(statement) if isinstance(node, ast.Lambda)]
         found += [node for node in lambdas if contains(node, point)]
     return found[::-1]
 
 
 def scope_nodes(scope: ast.AST) -> Iterator[ast.AST]:
-    """Everything in a function or module, but not what is in the functions and classes inside it."""
+    """Everything in a function or module without what is in the functions and classes inside."""
     pending = [*ast.iter_child_nodes(scope)]
     while pending:
         node = pending.pop()
@@ -318,7 +342,8 @@ def _by_name(filename: str, scope: Scope) -> dict[str, list[Binding]]:
     for node in scope_nodes(scope):
         place = Statement(filename, node, function)
         for one in bindings_of(node, place):
-            found.setdefault(one.path.base, []).append(one)
+            base = one.path.base
+            found.setdefault(base, []).append(one)
     return found
 
 
@@ -327,8 +352,9 @@ def _last(scope: Scope, named: list[Binding], point: Point) -> Binding | None:
     around = statements_around(scope, point)
     found = []
     for one in named:
-        is_comprehension = isinstance(one.node, COMPREHENSIONS)
-        # what a comprehension binds, it binds for itself: it is asked for by the statement that it is in
+        node = one.node
+        is_comprehension = isinstance(node, COMPREHENSIONS)
+        # what a comprehension binds, it binds for itself: its own statement asks for it
         if is_comprehension and around and not contains(around[-1], one.start):
             continue
         if one.is_whole and (is_comprehension or one.end <= point):
@@ -338,9 +364,12 @@ def _last(scope: Scope, named: list[Binding], point: Point) -> Binding | None:
 
 def _part(named: list[Binding], held: Binding, path: Path, point: Point) -> Binding | None:
     """The statement that put what a name stands for into what its variable holds."""
-    later = [one for one in named if not one.is_whole and held.end <= one.start and one.end <= point]
+    parts = [one for one in named if not one.is_whole]
+    later = [one for one in parts if one.start >= held.end]
+    later = [one for one in later if one.end <= point]
     later.sort(key=lambda one: one.start)
-    exact = [one for one in later if one.kind != "added" and path.is_in(one.path)]
+    stored = [one for one in later if one.kind != "added"]
+    exact = [one for one in stored if path.is_in(one.path)]
     if exact:
         return exact[-1]
     if held.kind not in ("empty", "placeholder"):
@@ -363,4 +392,5 @@ def takes(scope: Scope, name: str) -> bool:
     if isinstance(scope, ast.Module):
         return False
     nodes = ast.walk(scope.args)
-    return any(isinstance(node, ast.arg) and node.arg == name for node in nodes)
+    names = {node.arg for node in nodes if isinstance(node, ast.arg)}
+    return name in names
