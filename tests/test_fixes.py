@@ -18,8 +18,6 @@ NOT_YET = {
     "040_weights_in_hparams": "a tensor in an object has words only",
     "049_parameter_missing_from_optimizer": "what an optimizer is given is the program's choice",
     "050_layer_made_at_first_batch": "the size of the layer is not known in __init__",
-    "052_parameter_replaced_after_optimizer": "the new value of a parameter has words only",
-    "061_custom_backward_returns_cpu": "a backward's return has words only",
     "065_custom_batch_without_to": "the class of a batch is not known",
     "074_running_loss_vector_on_host": "a host read has words only",
     "076_item_for_every_scale": "a host read has words only",

@@ -9,15 +9,22 @@ from typing import Any, Literal
 
 import torch
 
-from lightning_devcheck._judge.case import Cure
+from lightning_devcheck._judge.case import Case, Cure
 from lightning_devcheck._judge.causes import cause_of
 from lightning_devcheck._observe.devices import is_sibling
 from lightning_devcheck._report.records import Finding, Operand, Operator, Origin
 from lightning_devcheck._report.rules import make_finding
-from lightning_devcheck._source.edits import with_text
+from lightning_devcheck._source.class_edits import gradient_of
+from lightning_devcheck._source.edits import NONE, Edits, with_text
 from lightning_devcheck._source.files import statement_at
 from lightning_devcheck._source.path import base_of
-from lightning_devcheck._source.statements import spell
+from lightning_devcheck._source.statements import (
+    HERE,
+    has_factory,
+    is_factory,
+    spell,
+    with_device_argument,
+)
 
 Kept = Literal["local", "global", "batch", "registered", "attribute", "module", "metric"]
 Kind = Kept | Literal["call", "optimizer", "state", "backward", "hook", "unknown", ""]
@@ -119,6 +126,8 @@ def judge_culprit(culprit: Culprit) -> Finding:
     fields["fix"] = culprit.fix or cure.fix
     if not culprit.fix:
         fields["edits"] = cure.edits
+    if culprit.kind == "backward":
+        fields["edits"] = _in_backward(culprit.origin)
     fields["expected"] = _expected(rule, culprit)
     fields["others"] = _few(culprit.others, culprit.name)
     for name in ("shape", "dtype", "origin", "used", "operators"):
@@ -240,6 +249,19 @@ def paste(cure: Cure, name: str, made: Origin, writing: Writing, *, in_module: b
     written = fix.replace("self.device", "device")
     argument = f"(device: a new argument of {made.function}, from its caller)"
     return Cure(cure.why, f"{written}\n{argument}")
+
+
+def _in_backward(origin: Origin | None) -> Edits:
+    """Make what a backward makes on the device of the gradient that it is given."""
+    made = statement_at(origin)
+    if origin is None or made is None or not has_factory(made):
+        return NONE
+    gradient = gradient_of(origin.filename, made)
+    if not gradient:
+        return NONE
+    code = with_device_argument(made, is_factory)
+    case = Case("", "", made, None, "", "", origin.filename)
+    return case.edits_to(made, code.replace(HERE, f"{gradient}.device"))
 
 
 def _expected(rule: str, culprit: Culprit) -> object:

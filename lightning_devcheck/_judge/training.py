@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterable
 from typing import Any
 
+from lightning_devcheck._judge.case import Case
 from lightning_devcheck._observe.expectation import Expectation
 from lightning_devcheck._observe.training import KeptGraph, MovedState, Replaced
-from lightning_devcheck._report.records import Finding, TensorRecord
+from lightning_devcheck._report.records import Finding, Origin, TensorRecord
 from lightning_devcheck._report.rules import make_finding
+from lightning_devcheck._source.edits import NONE, Edits
 from lightning_devcheck._source.files import statement_at
-from lightning_devcheck._source.statements import detached
+from lightning_devcheck._source.statements import detached, spell, word_of
 
 Seen = Replaced | MovedState | KeptGraph
 
@@ -28,7 +31,8 @@ def judge_training(seen: Iterable[Seen], expectation: Expectation) -> list[Findi
             case Replaced(new) if new.device not in expectation.devices:
                 continue
             case Replaced(new, origin):
-                finding = _finding("replaced-parameter", new, origin=origin)
+                edits = _copied_in(origin)
+                finding = _finding("replaced-parameter", new, origin=origin, edits=edits)
             case MovedState(_, expected) if expected not in expectation.devices:
                 # the parameter itself is elsewhere: that has a rule of its own
                 continue
@@ -39,6 +43,29 @@ def judge_training(seen: Iterable[Seen], expectation: Expectation) -> list[Findi
                 finding = _kept(one)
         findings.append(finding)
     return findings
+
+
+def _copied_in(origin: Origin | None) -> Edits:
+    """Copy a new parameter's values into the old one, where a line of its own makes it."""
+    made = statement_at(origin)
+    if origin is None or not isinstance(made, ast.Assign):
+        return NONE
+    new = _made_parameter(made.value)
+    if new is None:
+        return NONE
+    target, value = spell(made.targets[0]), spell(new)
+    code = f"with torch.no_grad():\n    {target}.copy_({value})"
+    case = Case("", "", made, None, "", "", origin.filename)
+    return case.edits_to(made, code)
+
+
+def _made_parameter(value: ast.expr) -> ast.expr | None:
+    """What an expression makes a new parameter of; None where it does something else."""
+    if not isinstance(value, ast.Call) or word_of(value.func) != "Parameter":
+        return None
+    if len(value.args) != 1:
+        return None
+    return value.args[0]
 
 
 def _finding(rule: str, record: TensorRecord, **fields: Any) -> Finding:

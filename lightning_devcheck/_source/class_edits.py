@@ -148,6 +148,17 @@ def class_around(filename: str, statement: ast.stmt) -> ast.ClassDef | None:
     return max(around, key=start_of, default=None)
 
 
+def gradient_of(filename: str, statement: ast.stmt) -> str:
+    """The name of the first gradient that the ``backward`` around a statement gets; else empty."""
+    owner = class_around(filename, statement)
+    method = None if owner is None else _method(owner, "backward")
+    if method is None or not contains(method, start_of(statement)):
+        return ""
+    names = [argument.arg for argument in method.args.args]
+    given = names[1:2]
+    return "".join(given)
+
+
 def _found(filename: str, statement: ast.stmt) -> tuple[ast.stmt, list[ast.stmt]] | None:
     """The statement in the file's own tree, and the block that it is in."""
     tree = parse(filename)
