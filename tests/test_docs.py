@@ -129,7 +129,7 @@ def test_python_blocks_parse(page):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_every_block_says_what_it_is(page):
     """No block is left out of these tests for having no language, or one that they do not know."""
-    known = {"bash", "console", "python", "yaml", "text", "{eval-rst}", "{include}", "{toctree}"}
+    known = {"bash", "console", "python", "yaml", "text", "diff", "{eval-rst}", "{include}", "{toctree}"}
     assert {language for _, language, _ in FENCE.findall(page.read_text(encoding="utf-8"))} <= known
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from lightning_devcheck import Report
+
 ROOT = Path(__file__).parents[1]
 
 HEAD = """\
@@ -126,12 +128,15 @@ def test_the_report_beside_a_diff(tmp_path):
     [
         (["--all"], "--all goes with --fix"),
         (["--diff", "--fix"], "choose one"),
+        (["--fix", "--baseline", "old.json"], "--baseline goes with neither --diff nor --fix"),
         (["--diff", "--format", "json"], "name a file for the json report with --output"),
     ],
 )
 def test_options_that_do_not_go_together(tmp_path, options, word):
     """What has no meaning is refused with a word, before anything runs."""
-    result = call(project(tmp_path, loop=LOOP), *options, "loop.py")
+    folder = project(tmp_path, loop=LOOP)
+    (folder / "old.json").write_text(Report().to_json())
+    result = call(folder, *options, "loop.py")
     assert result.returncode == 2
     assert word in result.stderr
 

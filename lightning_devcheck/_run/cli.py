@@ -175,6 +175,8 @@ def _fix_problem(args: argparse.Namespace) -> str:
         return "--all goes with --fix"
     if args.diff and args.fix:
         return "--diff shows and --fix writes: choose one"
+    if args.baseline is not None and (args.diff or args.fix):
+        return "--baseline goes with neither --diff nor --fix, which try the fix of every finding"
     if args.diff and args.format != "text" and args.output is None:
         return f"--diff prints the diff: name a file for the {args.format} report with --output"
     return ""
