@@ -7,11 +7,11 @@ import copy
 
 import pytest
 
+from lightning_devcheck._report.edits import apply
 from lightning_devcheck._report.records import Edit
 from lightning_devcheck._source.changes import changes
 from lightning_devcheck._source.edits import (
     Source,
-    apply,
     compiles,
     inserted_after,
     inserted_before,

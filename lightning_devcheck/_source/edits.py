@@ -1,13 +1,13 @@
-"""Edits of a source file: where they stand, what is put in or taken out, and the file with them."""
+"""Edits of a source file: where they stand, and what is put in or taken out."""
 
 from __future__ import annotations
 
 import ast
-import itertools
 import linecache
 from collections.abc import Iterable
 from dataclasses import replace
 
+from lightning_devcheck._report.edits import apply
 from lightning_devcheck._report.records import Edit
 from lightning_devcheck._source.files import Node, Point, end_of, start_of
 from lightning_devcheck._source.statements import parse_text
@@ -46,7 +46,8 @@ class Source:
         if not self._rows:
             return 1, 0
         last = self._rows[-1]
-        return len(self._rows), len(last)
+        number = len(self._rows)
+        return number, len(last)
 
     def text(self, start: Point, end: Point) -> str:
         """The text between two points."""
@@ -70,8 +71,9 @@ class Source:
 
     def behind(self, point: Point) -> str:
         """What stands on the line behind a point."""
-        row = self._rows[point[0] - 1]
-        return row[point[1] :].decode()
+        line, column = point
+        row = self._rows[line - 1]
+        return row[column:].decode()
 
     def indentation(self, node: Node) -> str:
         """What the line of a statement begins with."""
@@ -118,7 +120,8 @@ def inserted_after(source: Source, statement: ast.stmt, text: str) -> Edits:
         return (source.edit(point, point, f"; {text}"),)
     lines = _indented(text, source.indentation(statement))
     following = source.next_line(point)
-    if following == source.end and not source.behind(point).endswith("\n"):
+    is_last = following == source.end
+    if is_last and not source.behind(point).endswith("\n"):
         lines = "\n" + lines.removesuffix("\n")
     return (source.edit(following, following, lines),)
 
@@ -139,36 +142,6 @@ def removed(source: Source, statement: ast.stmt, block: list[ast.stmt]) -> Edits
     return (source.edit(begin, source.next_line(end), ""),)
 
 
-def apply(text: str, edits: Iterable[Edit]) -> str | None:
-    """Write the edits of one file into its text.
-
-    Args:
-        text: The file's text, its lines ended by line feeds.
-        edits: The edits; equal ones are written once, and those of one point in their order.
-
-    Returns:
-        The text; None where edits overlap, or something else stands there.
-    """
-    lines = text.splitlines(keepends=True)
-    source = Source("", lines)
-    unique = dict.fromkeys(edits)
-    ordered = sorted(unique, key=_span)
-    for one, other in itertools.pairwise(ordered):
-        if _end(one) > _start(other):
-            return None
-    written = []
-    at: Point = (1, 0)
-    for edit in ordered:
-        start, end = _start(edit), _end(edit)
-        if end > source.end or source.text(start, end) != edit.old:
-            return None
-        written.append(source.text(at, start))
-        written.append(edit.new)
-        at = end
-    written.append(source.text(at, source.end))
-    return "".join(written)
-
-
 def compiles(source: Source, edits: Iterable[Edit]) -> bool:
     """Whether a file is Python with the edits."""
     text = apply(source.whole, edits)
@@ -182,18 +155,6 @@ def with_text(edits: Iterable[Edit], old: str, new: str) -> Edits:
         text = edit.new.replace(old, new)
         changed.append(replace(edit, new=text))
     return tuple(changed)
-
-
-def _start(edit: Edit) -> Point:
-    return edit.lineno, edit.column
-
-
-def _end(edit: Edit) -> Point:
-    return edit.end_lineno, edit.end_column
-
-
-def _span(edit: Edit) -> tuple[Point, Point]:
-    return _start(edit), _end(edit)
 
 
 def _is_shared(source: Source, point: Point) -> bool:

@@ -11,7 +11,7 @@ from types import ModuleType
 from torch.utils.data import DataLoader
 
 from lightning_devcheck import Report, preflight
-from lightning_devcheck._source.edits import apply
+from lightning_devcheck._report.edits import apply
 from tests.helpers.source import load
 
 HEAD = """\
