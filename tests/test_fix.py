@@ -9,8 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
-from lightning_devcheck import Report
+from lightning_devcheck import Report, preflight
 
 ROOT = Path(__file__).parents[1]
 
@@ -168,3 +169,45 @@ def test_the_readme_shows_the_diff_of_the_page(page):
     shown = text.partition("run --diff train.py\n")[2].partition("```")[0]
     readme = (ROOT / page.replace("fix", "README")).read_text(encoding="utf-8")
     assert f"```diff\n{shown}```" in readme
+
+
+def test_what_is_saved_or_trained_waits_for_all(tmp_path):
+    """`--fix` leaves what changes saved keys and trained parameters, and says so; `--all` writes it."""
+    script = SCRIPT.replace(
+        "self.net = torch.nn.Linear(4, 4)\n",
+        "self.net = torch.nn.Linear(4, 4)\n        self.scale = [torch.nn.Parameter(torch.ones(1))]\n",
+    ).replace("self.net(batch)", "self.net(batch) * self.scale[0]")
+    folder = project(tmp_path, train=script)
+    result = call(folder, "--fix", "train.py")
+    written = (folder / "train.py").read_text()
+    assert result.returncode == 1
+    assert "its fix changes what is saved or trained: --fix --all writes it" in result.stderr
+    assert ("device=self.device" in written, "ParameterList" in written) == (True, False)
+    result = call(folder, "--fix", "--all", "train.py")
+    assert result.returncode == 0, result.stderr
+    assert (
+        "self.scale = torch.nn.ParameterList([torch.nn.Parameter(torch.ones(1))])" in (folder / "train.py").read_text()
+    )
+
+
+def test_a_tensor_without_a_better_edit_is_moved_where_it_is_used(tmp_path):
+    """Where the line that makes it says nothing, it is moved to the device of what it meets; that is tried as well."""
+    script = SCRIPT.replace("torch.zeros(1, 4)", "self.make(torch.zeros)").replace(
+        "    def configure", "    def make(self, maker):\n        return maker(1, 4)\n\n    def configure"
+    )
+    folder = project(tmp_path, train=script)
+    result = call(folder, "--fix", "train.py")
+    assert result.returncode == 0, result.stderr
+    assert "self.net(batch) + offset.to(batch.device), batch)" in (folder / "train.py").read_text()
+
+
+def test_preflight_shows_a_diff_that_is_not_tried(tmp_path, monkeypatch):
+    """A failing test can print the edits as a diff, marked as not tried."""
+    folder = project(tmp_path, model=HEAD + BASE)
+    monkeypatch.syspath_prepend(folder)
+    from model import Net
+
+    data = torch.utils.data.DataLoader(torch.randn(8, 4), batch_size=2)
+    diff = preflight(Net, data).diff()
+    assert "+        offset = torch.zeros(1, 4, device=self.device)\n" in diff
+    assert "not tried" in diff
