@@ -52,6 +52,26 @@ def moved(statement):
     statement.value = ast.Call(ast.Attribute(statement.value, "to"), [expression("x.device")], [])
 
 
+def unwrapped(statement):
+    """Assign the argument of a call."""
+    statement.value = statement.value.args[0]
+
+
+def indices_called(statement):
+    """Compute an index."""
+    statement.targets[0].slice = ast.Call(expression("f"), [statement.targets[0].slice], [])
+
+
+def without_default(statement):
+    """Give a keyword no default."""
+    statement.args.kw_defaults = [expression("None")]
+
+
+def iterates_over_list(statement):
+    """Iterate over a list."""
+    statement.iter = ast.Call(expression("list"), [statement.iter], [])
+
+
 def as_buffer(statement):
     """Register what is assigned."""
     name = ast.Constant(statement.targets[0].attr)
@@ -103,6 +123,16 @@ CASES = {
     "number moved": ("m = 1\n", moved, "m = (1).to(x.device)\n"),
     "lambda moved": ("m = lambda: 1\n", moved, "m = (lambda: 1).to(x.device)\n"),
     "call moved": ("m = f(x,  y)\n", moved, "m = f(x,  y).to(x.device)\n"),
+    "lines kept alone": ("m = f(\n    x  # a\n    + y\n)\n", unwrapped, "m = (x  # a\n    + y)\n"),
+    "tuple kept alone": ("m = f((1,  2))\n", unwrapped, "m = (1,  2)\n"),
+    "tuple kept between commas": ("m[1,  2] = 3\n", indices_called, "m[f((1,  2))] = 3\n"),
+    "slice kept": ("m[1: 2] = x  + y\n", moved, "m[1: 2] = (x  + y).to(x.device)\n"),
+    "default value": (
+        "def f(a, *, b = torch.ones(3)): # why\n    return  b\n",
+        without_default,
+        "def f(a, *, b = None): # why\n    return  b\n",
+    ),
+    "head": ("for i, j  in x:  # why\n    j  = 1\n", iterates_over_list, "for i, j  in list(x):  # why\n    j  = 1\n"),
     "buffer": (
         "self.m = torch.ones(4,  4)  # why\n",
         as_buffer,
@@ -138,6 +168,21 @@ def placed(text, number, place):
     edits = place(source, block[number], block)
     assert compiles(source, edits)
     return apply(text, edits)
+
+
+def test_body_of_a_compound_statement_is_never_written():
+    """What cannot be written within the head of a compound statement is no edit."""
+    text = "with a:\n    b\n"
+    old = ast.parse(text).body[0]
+    new = ast.parse("with a, c:\n    pass\n").body[0]
+    assert changes(Source("<edited>", text.splitlines(keepends=True)), old, new) == ()
+
+
+def test_what_a_line_of_a_file_is():
+    """A form feed or another separator of lines within a line does not end it, as for Python."""
+    text = "a = 'b\x0cü\u2028'; c\n"
+    assert apply(text, [Edit("f", 1, 15, 1, 16, "c", "d")]) == "a = 'b\x0cü\u2028'; d\n"
+    assert apply(text, [Edit("f", 1, 8, 1, 9, "c", "d")]) is None
 
 
 PLACES = {

@@ -12,11 +12,12 @@ import io
 import re
 import tokenize
 from collections.abc import Iterator
+from typing import Any
 
 from lightning_devcheck._report.records import Edit
-from lightning_devcheck._source.edits import Edits, Source
+from lightning_devcheck._source.edits import NONE, Edits, Source
 from lightning_devcheck._source.files import Node, Point, end_of, start_of
-from lightning_devcheck._source.statements import spell
+from lightning_devcheck._source.statements import parse_text, spell
 
 # stands for a piece of the file while the code around it is spelled
 KEPT = "_kept_{}_"
@@ -39,8 +40,11 @@ def changes(source: Source, old: ast.AST, new: ast.AST) -> Edits:
 
     Args:
         source: The file.
-        old: As it stands there, with its positions.
+        old: As it stands there, with its positions; of a compound statement the head.
         new: As it should be; it needs no positions.
+
+    Returns:
+        The edits; none where a compound statement would be written with its body.
     """
     edits: list[Edit] = []
     pending: list[Pair] = [(old, new)]
@@ -53,6 +57,8 @@ def changes(source: Source, old: ast.AST, new: ast.AST) -> Edits:
             pending += parts
         elif added:
             edits.append(_with_keywords(source, left, added))  # type: ignore[arg-type]
+        elif isinstance(left, ast.stmt) and hasattr(left, "body"):
+            return NONE
         else:
             edits += _rewritten(source, old, left, right)
     return tuple(edits)
@@ -63,7 +69,7 @@ def _is_same(old: ast.AST, new: ast.AST) -> bool:
 
 
 def _parts(old: ast.AST, new: ast.AST) -> list[Pair] | None:
-    """Pair the children that differ; None where the node itself does."""
+    """Pair the nearest parts that differ; None where the node itself does."""
     # before Python 3.12 the parts of an f-string have no right places
     if type(old) is not type(new) or isinstance(old, ast.JoinedStr):
         return None
@@ -73,15 +79,23 @@ def _parts(old: ast.AST, new: ast.AST) -> list[Pair] | None:
         if len(ones) != len(others):
             return None
         for left, right in zip(ones, others, strict=True):
-            is_node = isinstance(left, ast.AST) and isinstance(right, ast.AST)
-            if not is_node and left != right:
+            inner = _pairs(left, right)
+            if inner is None:
                 return None
-            if is_node and not _is_same(left, right):
-                pairs.append((left, right))
-    placed = [isinstance(left, PLACED) for left, _ in pairs]
-    if all(placed):
-        return pairs
-    return None
+            pairs += inner
+    return pairs
+
+
+def _pairs(left: ast.AST, right: ast.AST) -> list[Pair] | None:
+    """Two children as a pair, or what differs in them; None where that has no place of its own."""
+    is_node = isinstance(left, ast.AST) and isinstance(right, ast.AST)
+    if not is_node:
+        return [] if left == right else None
+    if _is_same(left, right):
+        return []
+    if isinstance(left, PLACED):
+        return [(left, right)]
+    return _parts(left, right)
 
 
 def _listed(node: ast.AST, field: str) -> list[ast.AST]:
@@ -133,7 +147,7 @@ def _last_token(call: str) -> tokenize.TokenInfo:
 def _point(node: Node, text: str, end: Point) -> Point:
     """Where a token of a node's text, which was read inside of parentheses, ends in the file."""
     line, column = end
-    row = text.splitlines()[line - 1]
+    row = text.split("\n")[line - 1]
     if line > 1:
         return node.lineno + line - 1, len(row[:column].encode())
     before = row[: column - 1].encode()
@@ -158,7 +172,8 @@ def _rewritten(source: Source, whole: ast.AST, old: ast.AST, new: ast.AST) -> It
         return
     written = KEPT_NAME.sub(keep.piece, text)
     is_operation = isinstance(new, ast.expr) and not isinstance(new, (*ATOMS, ast.Constant))
-    if is_operation:
+    is_all = getattr(whole, "value", None) is old
+    if is_operation and not is_all:
         written = f"({written})"
     yield source.edit(start, end, written)
 
@@ -175,9 +190,12 @@ class _Keep:
 
     def spelled(self, new: ast.AST) -> str:
         """Spell a node with names for what is kept."""
-        changed = copy.deepcopy(new)
-        self._put_into(changed)
-        return spell(changed)
+        changed: Any = copy.deepcopy(new)
+        if isinstance(changed, ast.expr):
+            changed = ast.Expr(changed)
+        holder = ast.Module([changed], [])
+        self._put_into(holder)
+        return spell(holder)
 
     def piece(self, match: re.Match[str]) -> str:
         """The text that a name stands for."""
@@ -211,21 +229,36 @@ class _Keep:
             return node
         is_called = getattr(parent, "func", None) is node
         is_alone = isinstance(parent, ALONE) and not is_called
-        text = self._source.of(known)
-        is_bare = isinstance(known, ast.Tuple) and text[0] != "("
         is_safe = is_alone or isinstance(known, ATOMS)
-        self._torn.append(is_bare or not is_safe)
+        text = self._source.of(known)
+        is_torn = not is_safe or not _is_whole(text, known)
+        self._torn.append(is_torn)
         name = KEPT.format(len(self.nodes))
         self.nodes.append(known)
         return ast.Name(name, ast.Load())
+
+
+def _is_whole(text: str, node: ast.expr) -> bool:
+    """Whether a text needs no parentheses, at the end of a statement and between commas."""
+    name = ast.Name("_", ast.Load())
+    call = ast.Call(name, [node], [])
+    return _reads(text, node) and _reads(f"_({text})", call)
+
+
+def _reads(text: str, expression: ast.expr) -> bool:
+    """Whether a text is an expression's."""
+    tree = parse_text(text)
+    statement = ast.Expr(expression)
+    return tree is not None and _is_same(tree, ast.Module([statement], []))
 
 
 def _values(node: ast.AST) -> Iterator[ast.expr]:
     """The values in a statement or expression that have their right places."""
     context = getattr(node, "ctx", None)
     is_target = isinstance(context, (ast.Store, ast.Del))
-    if isinstance(node, ast.expr) and not is_target:
-        yield node
+    is_value = isinstance(node, ast.expr) and not isinstance(node, ast.Slice)
+    if is_value and not is_target:
+        yield node  # type: ignore[misc]
     if isinstance(node, ast.JoinedStr):
         return
     for part in ast.iter_child_nodes(node):
